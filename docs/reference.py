@@ -34,7 +34,7 @@ from recapture.cases.workload import workload
 from recapture.command.command_table import COMMANDS
 from recapture.command.examples import EXAMPLES
 from recapture.command.main import cli
-from recapture.machine import environment, hardware, origins
+from recapture.machine import environment, hardware
 from recapture.machine.doctor import register
 from recapture.records import difference, guilty_stage, kinds, verdicts
 from recapture.records import record as records
@@ -140,7 +140,7 @@ addresses, paths or dates: two runs of one installation give the same bytes.""",
             hardware.GpuInfo,
             hardware.CpuInfo,
             environment.SuiteEntry,
-            origins.Origin,
+            environment.Origin,
             register.Check,
         ),
     ),

@@ -1,6 +1,6 @@
 """Which rows compile side by side, and which do so alone."""
 
-from recapture.tools.speed.schedule import Compilations
+from recapture.tools.speed.benchmark import Compilations
 from recapture.tools.speed.speedups import Configuration
 
 

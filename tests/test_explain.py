@@ -14,7 +14,7 @@ from recapture.records.cell_facts import BreakFacts, CellFacts, GraphFacts, Reco
 from recapture.records.verdicts import Verdict
 from recapture.run.cell import EXAMINE, CellSpec, examine
 from recapture.tools.explain.capture_recorder import guards
-from recapture.tools.explain.explain_report import UNKNOWN, explanation_lines
+from recapture.tools.explain.explain_command import UNKNOWN, explanation_lines
 from recapture.tools.explain.recorded_run import explain, short_lines
 from recapture.tools.explain.run_options import EXPLAIN
 from recapture.torch_api.compat import release, reset_dynamo

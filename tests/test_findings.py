@@ -19,7 +19,7 @@ from recapture.records.record import Record, read_conformance
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 from recapture.report.findings import finding_of, issues_of, known_lines
 from recapture.tools.explain.explain_cells import explanation_of
-from recapture.tools.explain.explain_report import explanation_lines
+from recapture.tools.explain.explain_command import explanation_lines
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

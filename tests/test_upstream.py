@@ -20,8 +20,7 @@ from recapture.records.verdicts import FAILING, SILENTLY_WRONG, Verdict
 from recapture.run.cell import CellResult
 from recapture.tools.explain.reduce import reducing
 from recapture.tools.explain.reduce.reducing import ReduceOptions, open_reduction
-from recapture.tools.explain.script.choice import TriedScript
-from recapture.tools.explain.script.script_runs import ScriptEnd
+from recapture.tools.explain.script.choice import ScriptEnd, TriedScript
 from recapture.tools.explain.script.upstream import Upstream, gather, issue_text, versions
 
 COMMITTED = REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu"

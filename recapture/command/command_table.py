@@ -141,7 +141,7 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "script of a cell": ("recapture.tools.explain.script.printing:script_of_cell",),
     # Functions that time the compilers of a generated case: see `recapture.tools.check.check_command`.
     "speed of a case": ("recapture.tools.speed.case_speeds:speedups_of",),
-    # Modules that compare the benchmarks of two results: see `recapture.tools.compare.benchmarks`.
+    # Modules that compare the benchmarks of two results: see `recapture.tools.compare.cell_changes`.
     "speeds to compare": ("recapture.tools.speed.speed_changes",),
 }
 """What tools do for the core and for each other: ``module:name``, or a module."""

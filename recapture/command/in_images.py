@@ -148,6 +148,7 @@ def typed_words(context: click.Context, *without: str) -> tuple[str, ...]:
             options.append(parameter.opts[0])
         else:
             options += [word for item in values for word in (parameter.opts[0], str(item))]
+    # The command in the image would read them as options.
     if any(word.startswith("-") for word in arguments):
         options.append("--")
     return (*options, *arguments)

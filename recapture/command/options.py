@@ -179,6 +179,7 @@ def how_to_print(command: Callable[..., Any]) -> Callable[..., Any]:
     short = click.option(
         "--json",
         is_flag=True,
+        # Read before --format, in whatever order the two are typed.
         is_eager=True,
         expose_value=False,
         callback=_note_json,

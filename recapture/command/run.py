@@ -66,6 +66,7 @@ def run_command(
 
     options = dataclasses.replace(options, words=_words(context.params))
     shipped = {*shipped_suites(), *(suite for group in shipped_groups().values() for suite in group)}
+    # A misspelt compiler is then refused at once, and not after a start of torch that collects the suites.
     if set(options.selection.suites) <= shipped:  # these declare no compilers
         check_compilers(options, builtin_compilers())
     if publish is not None:

@@ -15,6 +15,9 @@ History of the file format, newest first (``SCHEMA_VERSION``):
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -27,10 +30,61 @@ from recapture.base.scrub import without_paths
 from recapture.base.text import shorten
 from recapture.machine.doctor.register import Check
 from recapture.machine.hardware import CpuInfo, GpuInfo
-from recapture.machine.origins import Origin
 
 SCHEMA_VERSION: Literal[1] = 1
 Flag = str | int | bool
+
+OWN_PACKAGES = frozenset(
+    {
+        "click",
+        "cloudpickle",
+        "markdown-it-py",
+        "mdurl",
+        "msgspec",
+        "nvidia-ml-py",
+        "packaging",
+        "psutil",
+        "pygments",
+        "recapture",
+        "rich",
+        "tabulate",
+        "tomli",
+        "uv",
+    }
+)
+"""Packages that recapture needs and torch does not: they run this tool, not what it measures."""
+
+TEST_PACKAGES = frozenset(
+    {"coverage", "execnet", "iniconfig", "pluggy", "pytest", "pytest-cov", "pytest-timeout", "pytest-xdist"}
+)
+"""Packages that run tests: they may be installed beside torch, and no case imports them."""
+
+DECISIVE = (
+    "schema",
+    "image",
+    "lock_hash",
+    "lock_mismatches",
+    "capability",
+    "device",
+    "planned",
+    "recorded",
+    "selection",
+)
+"""The fields of an environment, beside packages, suites and doctor, that are not volatile."""
+
+ENVIRONMENT = "environment.json"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine and a revision of the suites; `cells` is the number of rows measured there. None means unknown."""
+
+    cpu: str | None
+    instructions: str | None
+    gpu: str | None
+    platform: str
+    cxx: str | None
+    suite_commit: str | None
+    cells: Count = 0
 
 
 class TorchInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,33 +142,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     origins: dict[str, Origin] = {}
 
 
-OWN_PACKAGES = frozenset(
-    {
-        "click",
-        "cloudpickle",
-        "markdown-it-py",
-        "mdurl",
-        "msgspec",
-        "nvidia-ml-py",
-        "packaging",
-        "psutil",
-        "pygments",
-        "recapture",
-        "rich",
-        "tabulate",
-        "tomli",
-        "uv",
-    }
-)
-"""Packages that recapture needs and torch does not: they run this tool, not what it measures."""
-
-
-TEST_PACKAGES = frozenset(
-    {"coverage", "execnet", "iniconfig", "pluggy", "pytest", "pytest-cov", "pytest-timeout", "pytest-xdist"}
-)
-"""Packages that run tests: they may be installed beside torch, and no case imports them."""
-
-
 def differences(before: Environment, now: Environment) -> str:
     """Return how two installations differ, in words; empty where their results may stand in one table.
 
@@ -128,20 +155,6 @@ def differences(before: Environment, now: Environment) -> str:
             changes.append(f"{name} {was}, now {has}")
     # The message is one line: the first changes are enough to say that the installations differ.
     return ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
-
-
-DECISIVE = (
-    "schema",
-    "image",
-    "lock_hash",
-    "lock_mismatches",
-    "capability",
-    "device",
-    "planned",
-    "recorded",
-    "selection",
-)
-"""The fields of an environment, beside packages, suites and doctor, that are not volatile."""
 
 
 def only_volatile_differ(before: Environment, now: Environment) -> bool:
@@ -216,5 +229,17 @@ def _check_names(environment: Environment) -> None:
             raise ValueError(f"`{name}` is {shorten(repr(text), 60)}, which is no name of a folder")
 
 
-ENVIRONMENT = "environment.json"
 _FORMAT = Format(Environment, "environment", SCHEMA_VERSION, _check_names)
+
+
+def id_of(origin: Origin) -> str:
+    """Return the id of an origin, eight hexadecimal digits: equal facts have the same one, whatever `cells` is."""
+    # The number of rows grows during a run, in which the id has to stay.
+    facts = msgspec.json.encode(msgspec.structs.replace(origin, cells=0))
+    return hashlib.sha256(facts).hexdigest()[:8]
+
+
+def counted(known: Mapping[str, Origin], ids: Iterable[str | None]) -> dict[str, Origin]:
+    """Return the origins that rows have, each with its number of rows; `ids` has the id of each row."""
+    rows = Counter(ids)
+    return {name: msgspec.structs.replace(known[name], cells=rows[name]) for name in sorted(known) if rows[name]}

@@ -175,6 +175,11 @@ class Difference:
             return sentence
         return self._count(sentence) + self._place() + self._unlike_example()
 
+    @property
+    def eager_alone_raises(self) -> bool:
+        """Whether eager raises an exception where the captured callable returns."""
+        return self.unlike == "raises" and self.other is None
+
     def _count(self, sides: str) -> str:
         """Return the sides of a value, after how many elements differ if it has elements."""
         if self.elements is None:

@@ -141,6 +141,7 @@ def suspects(records: Iterable[Record]) -> list[Suspect]:
     suspected = []
     for case, by_difference in cells.items():
         shared = [(difference, members) for difference, members in by_difference.items() if _unrelated(members)]
+        # One is enough to look at the case: others usually follow from it.
         suspected += [Suspect(case, difference, tuple(members)) for difference, members in shared[:1]]
     return suspected
 

@@ -201,6 +201,7 @@ def turning_points(line: Sequence[TurnEntry], *, every: bool = False) -> list[Tu
             continue
         before = last
         if last is not None and last[1].record is not None and last[1].record.case_hash != seen.record.case_hash:
+            # The turns so far are those of another program.
             before, ever_bad = None, False
             turns.clear()
         if before is None and bad:

@@ -77,6 +77,7 @@ def render_html(
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("recapture.report"),
         autoescape=True,
+        # A name that the template misspells is an error, and no gap in the page.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -68,6 +68,7 @@ def earlier_runs(results: Path, device: str) -> dict[CellKey, Expected]:
         for name in (TIMINGS, CONFORMANCE):
             for path in sorted(root.rglob(name)):
                 for line in lines_of(path):
+                    # To look for the text is much cheaper than to decode the line.
                     if device.encode() not in line:
                         continue
                     with contextlib.suppress(ValueError, RecursionError):
@@ -111,6 +112,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
             return
+        # Without waiting: the file may have become a FIFO since it was examined.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
             yield from file

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from recapture.pool.protocol import Ended
-    from recapture.records.difference import Difference
     from recapture.records.record import ErrorInfo
     from recapture.run.cell import CellResult
 
@@ -64,6 +63,7 @@ class OutcomeReader(Generic[R]):
             return self._failed(Verdict.TIMEOUT, ended.phase, f"still running after {self.timeout:g} s")
         if ended.cause == "memory":
             return self._failed(Verdict.OOM, ended.phase, f"used more than {self.memory / GIB:g} GiB")
+        # A result of a process that then died in its last steps is not trusted: what killed it may have begun before.
         if ended.result is None or ended.status != 0:
             return self._explained(self._failed(Verdict.CRASH, ended.phase, cause_of_death(ended)), ended)
         try:
@@ -111,9 +111,5 @@ def explainable(result: CellResult) -> bool:
     there is nothing to compare with.
     """
     if result.verdict in SILENTLY_WRONG:
-        return bool(result.differences) and all(_eager_alone_raises(difference) for difference in result.differences)
+        return bool(result.differences) and all(difference.eager_alone_raises for difference in result.differences)
     return result.verdict.facts.may_be_machine
-
-
-def _eager_alone_raises(difference: Difference) -> bool:
-    return difference.unlike == "raises" and difference.other is None

@@ -155,6 +155,7 @@ def plan_cells(options: RunOptions, suites: list[SuiteInfo], failed: list[SuiteI
     broken = {suite.name for suite in failed}
     for place, case_name, _ in options.selection.addresses:
         address = f"{place}::{case_name}"
+        # A suite that cannot be imported has no cases to compare with. Its own error is shown instead.
         if case_name is not None and place not in broken and address not in addresses:
             raise UsageError(f"unknown case {address!r}{did_you_mean(address, addresses)}")
     tried = {case for issue in chosen_issues(options.issues) for case in issue.cases} if options.issues else None
@@ -207,6 +208,7 @@ def _is_selected(options: RunOptions, suite: SuiteInfo, case: CaseInfo, compiler
         return False
     if options.selection.names_cell(suite.name, case.name, compiler):
         return True
+    # Eager always runs: that eager agrees with itself is what the other cells rest on.
     if case.compilers is not None and compiler not in (EAGER, *case.compilers):
         return False
     named = any(address[2] == compiler for address in options.selection.addresses)

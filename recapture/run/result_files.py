@@ -15,14 +15,15 @@ from recapture.base.files import append_line, write_atomically
 from recapture.base.locks import locked, open_to_append, refuse_irregular
 from recapture.machine.environment import (
     ENVIRONMENT,
+    counted,
     differences,
+    id_of,
     only_volatile_differ,
     origin_of,
     read_environment,
     without_private_paths,
     write_environment,
 )
-from recapture.machine.origins import counted, id_of
 from recapture.records.directories import (
     FINISHED,
     LOCK,
@@ -54,8 +55,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recapture.machine.doctor import Check
-    from recapture.machine.environment import Environment
-    from recapture.machine.origins import Origin
+    from recapture.machine.environment import Environment, Origin
     from recapture.run.durations import Expected
     from recapture.run.plan import PlannedCell, RunOptions
 
@@ -305,6 +305,7 @@ def finish(directory: Path, records: list[Record], timings: list[Timing], enviro
             recorded=len(records),
             origins=counted(known, (row.origin for row in timings)),
         )
+        # So a committed run that is repeated on another machine shows no change in git.
         if same and described is not None and only_volatile_differ(described, environment):
             environment, timings = described, []  # nothing new: keep the timings of the described machine
         else:

@@ -116,6 +116,7 @@ def run_cells(
             WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=imports)
         )
         note("server")
+        # First, so that it runs while the suites are collected.
         begin_survey(pool)
         suites = collect_suites(pool, options.selection.suites)
         note("suites")
@@ -211,6 +212,7 @@ def _error(suite: SuiteInfo) -> str | None:
 
 def _warnings(environment: Environment, failed: list[SuiteInfo], refused: list[str]) -> Iterator[str]:
     if environment.capability not in PUBLISHED_CAPABILITIES:
+        # Another GPU may round, choose kernels and fail in other ways than the claims were measured with.
         yield f"warning: the published claims assume capability 7.0, 8.0 or 9.0; this GPU is {environment.capability}"
     for suite in failed:
         yield f"warning: suite {suite.name!r} is left out: {suite.error}"
@@ -299,6 +301,7 @@ class CellExecution:
         self.checks.read_if_made()
         findings = self.outcomes.read(ended)
         if ended.reused and not self._counts(task, findings):
+            # What ran before it may be the cause: only a process of its own can say.
             self.again.add(task.key)
             self.queue.appendleft(task)
         else:
@@ -317,6 +320,7 @@ class CellExecution:
             case_hash=cell.info.hash,
             **{name: getattr(findings, name) for name in CellResult.__struct_fields__ if name != "facts"},
         )
+        # Here, not in the child: a claim may be about how the process ended.
         claims = tuple(
             ClaimResult(name, expected, Claim(name, expected).holds(row))
             for name, expected in cell.info.claims.get(compiler, ())

@@ -82,6 +82,7 @@ def group_of(cell: PlannedCell, ends: Collection[End], verdicts: Collection[str]
     if not ends:
         return None if compiles(cell) or not set(verdicts) <= UNEVENTFUL else name
     own = cell.spec.compiler not in builtin_compilers()
+    # The code of a user's compiler is not part of the hash of the case, so it may end otherwise than it is known to.
     if own or not all(leaves_process_whole(end.verdict) for end in ends):
         return None
     return name
@@ -101,6 +102,7 @@ def in_groups(
     members: dict[object, list[PlannedCell]] = {}
     for cell in cells:
         members.setdefault(group(cell) or cell.key, []).append(cell)
+    # Else a long group that starts last would run alone at the end.
     longest_first = sorted(members.values(), key=lambda group: sum(map(seconds, group)), reverse=True)
     return [cell for group in longest_first for cell in sorted(group, key=lambda cell: _rank(cell, ends(cell)))]
 
@@ -151,6 +153,7 @@ def known_ends(results: Path, version: str) -> dict[CellOfCase, set[End]]:
             for line in lines_of(path):
                 with contextlib.suppress(ValueError, RecursionError):
                     record = decoder.decode(line)
+                    # Other versions were judged by other rules, so their ends are not those of this one.
                     if record.schema == SCHEMA_VERSION:
                         key = CellOfCase(record.case, record.compiler, record.case_hash)
                         ends.setdefault(key, set()).add(end_of(record))

@@ -31,7 +31,7 @@ def explain(root: Path) -> None:
     from recapture.command.output import echo
     from recapture.records.directories import find_results, read_results
     from recapture.tools.explain.explain_cells import explanation_of
-    from recapture.tools.explain.explain_report import explanation_lines
+    from recapture.tools.explain.explain_command import explanation_lines
 
     for path in find_results(root / "results"):
         records = read_results(path).records

@@ -40,6 +40,8 @@ def silent_reason(record: Record, beside: Sequence[Record]) -> Reason:
     if compiler_facts(record.compiler).is_reference:
         return Reason("rewrite", f"the rewrite is not equivalent to the original function: it differs {_on(record)}")
     first = [difference for difference in record.differences if difference.input == record.input]
+    # The first rule that applies decides: rules about effects and exceptions come before those about values, which
+    # follow from them.
     for rule in _RULES:
         reason = rule(record, first)
         if reason is not None:
@@ -115,6 +117,7 @@ def _effect(record: Record, first: Sequence[Difference]) -> Reason | None:
         return Reason("compiled", f"the compiled call leaves {place} with another content than eager{detail}")
     if kind == Family.SCRIPT:
         return Reason("own language", f"TorchScript does not change {place} as Python does{detail}")
+    # Both export the module first, and the program then owns copies of its tensors.
     if kind in (Family.AOTI, Family.ONNX) and place.startswith("state["):
         return Reason("lost effect", f"the compiled program has copies of the module's tensors: {place} is not updated")
     if place.startswith("args") and changed.elements is not None:
@@ -125,7 +128,7 @@ def _effect(record: Record, first: Sequence[Difference]) -> Reason | None:
 
 
 def _exception(record: Record, first: Sequence[Difference]) -> Reason | None:
-    raised = next((difference.eager for difference in first if eager_alone_raises(difference)), None)
+    raised = next((difference.eager for difference in first if difference.eager_alone_raises), None)
     if raised is None:
         return None
     kind = family(record.compiler)
@@ -323,14 +326,9 @@ def eager_raises(records: Sequence[Record], label: str | None) -> str:
         difference.eager
         for record in records
         for difference in record.differences
-        if difference.input == label and eager_alone_raises(difference) and difference.eager is not None
+        if difference.input == label and difference.eager_alone_raises and difference.eager is not None
     )
     return next(types, "")
-
-
-def eager_alone_raises(difference: Difference) -> bool:
-    """Whether eager raises an exception where the compiled call returns."""
-    return difference.unlike == "raises" and difference.other is None
 
 
 def _same(record: Record, other: Record) -> bool:

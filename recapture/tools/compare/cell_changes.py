@@ -10,19 +10,14 @@ import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.text import plural, shorten
+from recapture.command.command_table import of_tools
 from recapture.machine.environment import Environment
 from recapture.records.directories import BEFORE, Results, find_results, holds_results, read_results
 from recapture.records.record import CellKey, Record
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report import environment_facts, summary
 from recapture.report.differences import has_kind, identity, notes_of, stage_changed
-from recapture.tools.compare.benchmarks import (
-    diff_speeds,
-    environment_of_benchmark,
-    folders_with_benchmarks,
-    has_benchmark,
-)
-from recapture.tools.compare.changes import Change, ClaimChange, Diff, FactChange, Rename, Side
+from recapture.tools.compare.changes import Change, ClaimChange, Diff, FactChange, Rename, Side, SpeedChange
 
 
 def compare(old: Path, new: Path) -> Diff:
@@ -68,6 +63,8 @@ def diff(old: Results, new: Results) -> Diff:
     not_asked_now = [key for key in before.keys() - after.keys() if missing_after(key)]
     changes: dict[str, list[Change]] = defaultdict(list)
     compared = (before.keys() | after.keys()) - {*not_asked, *not_asked_now}
+    # Most cells are the same from one release to the next. Reading made one object of equal lines, so that this costs
+    # nothing.
     differing = [key for key in compared if before.get(key) is not after.get(key)]  # one object: the same line in both
     unchanged = len(compared) - len(differing)
     for key in sorted(differing, key=lambda key: (key[0], summary.compiler_key(key[1]), key[2])):
@@ -76,6 +73,7 @@ def diff(old: Results, new: Results) -> Diff:
         if name is None:
             unchanged += 1
             continue
+        # A busy machine makes cells late.
         timed_out = any(record is not None and record.verdict is Verdict.TIMEOUT for record in (was, now))
         changes[name].append(Change(case=key[0], compiler=key[1], old=was, new=now, maybe_noise=timed_out))
     result = Diff(
@@ -105,8 +103,10 @@ def _category_of_outcome(old: Record | None, new: Record | None) -> str | None:
         return "added"
     if new is None:
         return "removed"
+    # Another case: whether it is better or worse than the old one says nothing about torch.
     if old.case_hash != new.case_hash:
         return "case_edited"
+    # Eager itself does not repeat, so the change may be chance.
     if old.verdict is not new.verdict and Verdict.UNSTABLE in (old.verdict, new.verdict):
         return "noise"
     if old.verdict in NOT_RUN or new.verdict in NOT_RUN:
@@ -180,6 +180,7 @@ def _not_asked(results: Results, keys: Iterable[CellKey]) -> Callable[[CellKey],
         return lambda _key: False
     cases = {key[0] for key in keys}
     ran = Counter(summary.suite_of(case) for case in cases)
+    # A suite of which every case ran was selected as a whole: a case of it that is missing no longer exists.
     whole = {suite.name for suite in environment.suites if suite.cases == ran[suite.name]}
     return lambda key: key[0] in cases or summary.suite_of(key[0]) not in whole
 
@@ -325,3 +326,36 @@ def restricted(changes: Diff, *, kinds: Collection[str], categories: Collection[
 
 def _has_kind(change: Change, kinds: Collection[str]) -> bool:
     return any(record is not None and has_kind(record, kinds) for record in (change.old, change.new))
+
+
+def folders_with_benchmarks(root: Path) -> set[Path]:
+    """Return the directories at or below a directory that have a benchmark."""
+    return {folder for tool in of_tools("speeds to compare") for folder in tool.folders_below(root)}
+
+
+def has_benchmark(directory: Path) -> bool:
+    """Whether a results directory has a benchmark."""
+    return any(tool.speedups_of(directory) for tool in of_tools("speeds to compare"))
+
+
+def environment_of_benchmark(directory: Path) -> Environment | None:
+    """Return the environment in which a directory's benchmark was measured; None if it has none."""
+    for tool in of_tools("speeds to compare"):
+        for path in tool.speedups_of(directory).values():
+            environment: Environment = tool.environment_of(path)
+            return environment
+    return None
+
+
+def diff_speeds(old: Path, new: Path) -> tuple[tuple[SpeedChange, ...], tuple[str, ...]]:
+    """Compare the benchmarks of two results directories; return the changes and warnings.
+
+    Without a tool that measures speed, there are none. Raises UsageError if reading them fails.
+    """
+    changes: list[SpeedChange] = []
+    notes: list[str] = []
+    for tool in of_tools("speeds to compare"):
+        fields, warnings = tool.diff_speeds(old, new)
+        changes += msgspec.convert(fields, list[SpeedChange])
+        notes += warnings
+    return tuple(changes), tuple(notes)

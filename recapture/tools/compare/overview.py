@@ -117,6 +117,7 @@ def overview(
 
 def _overview(capability: str, results: list[Results]) -> Overview:
     columns, left_out = _columns(results)
+    # A release that ran fewer cells would seem to have fewer faults.
     common = set.intersection(*(_cells(column) for column in columns))
     same = [
         Results(
@@ -150,6 +151,8 @@ def _columns(results: list[Results]) -> tuple[list[Results], dict[str, str]]:
             line.append(folder)
     if not line:  # there are only twins
         line, left_out = results, {}
+    # One unfinished or partial run would leave few cells that all have in common. The median is a number of cells that
+    # one column really has.
     usual = statistics.median_high(len(folder.records) for folder in line)
     small = {folder.image: len(folder.records) for folder in line if len(folder.records) < WHOLE * usual}
     left_out |= {image: f"{cells} of {plural(usual, 'cell')}" for image, cells in small.items()}

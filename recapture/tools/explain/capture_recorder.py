@@ -92,6 +92,7 @@ class CaptureRecorder:
         show: Any = warnings.showwarning
 
         def keep(message: Warning | str, category: type[Warning], name: str, line: int, *more: Any) -> None:
+            # Eager warns too, and so may the case: neither says anything about the capture.
             if category.__module__.startswith("torch") and self._phase != "reference":
                 text = shorten(re.split(r"(?<=[a-z])\. ", scrub(str(message)), maxsplit=1)[0], MOST_TEXT)
                 self._keep(self._warnings, WarningFacts(category.__name__, text, self.place(name, line)))
@@ -102,13 +103,15 @@ class CaptureRecorder:
         try:
             yield
         finally:
+            # The case may have put a function of its own there meanwhile, which stays.
             if warnings.showwarning is replaced:
                 warnings.showwarning = show
 
     def captured(self, captured: Any, compiler: Compiler) -> None:
         """Note the callable that a compiler returned, if it shows its graph."""
-        if any(graph.origin == "torch.export" for graph in self._graphs) or not self._graph(compiler.name, captured):
-            return
+        # A program of torch.export was noted when it was made; what the compiler returns has the same graph.
+        if not any(graph.origin == "torch.export" for graph in self._graphs):
+            self._graph(compiler.name, captured)
 
     def _graph(self, origin: str, captured: Any) -> bool:
         """Note a graph; returns whether it could be read."""
@@ -125,6 +128,7 @@ class CaptureRecorder:
 
     @staticmethod
     def _keep(facts: list[Any], fact: Any) -> None:
+        # A case that compiles in a loop would report without end, mostly the same thing.
         if len(facts) < MOST_FACTS and fact not in facts[-1:]:
             facts.append(fact)
 
@@ -162,6 +166,8 @@ class CaptureRecorder:
         """Return everything that was collected about the cell."""
         breaks: tuple[BreakFacts, ...] | None = tuple(self._breaks)
         recompiles: tuple[RecompileFacts, ...] | None = tuple(self._recompiles)
+        # The trace of older releases has neither event. The log that counts breaks may have their reasons; nothing has
+        # those of recompilations.
         if self._uses_dynamo and release() < (2, 6):
             known = events.log is not None and events.log.breaks_known
             reasons = events.log.break_reasons if events.log is not None else []
@@ -202,6 +208,7 @@ class CaptureRecorder:
             frames = torch_reports.stack_of(error)
         except Exception:  # an exception of the case's own
             frames = []
+        # The line that a user can change is the deepest one in the file of the case. Frames below are in libraries.
         own = [frame for frame in frames if frame.filename == str(self.suite)]
         if own and own[-1].lineno:
             return self.place(own[-1].filename, own[-1].lineno)

@@ -74,8 +74,11 @@ def shortest_prefix(
 def _next_place(prefixes: Sequence[StagePrefix], low: int, high: int, error: str, known: Collection[str]) -> int:
     """Return the prefix to try: one that is known, the one that an error's type points at, or the middle."""
     there = [place for place in range(low, high) if prefixes[place].backend in known]
+    # They cost nothing. The middle one divides what is left best.
     if there:
         return there[len(there) // 2]
+    # Dynamo raises its own exceptions before a backend is called, but wraps those of a backend in
+    # BackendCompilerFailed.
     if error.startswith("torch._dynamo.exc.") and not error.endswith("BackendCompilerFailed"):
         return low
     return high - 1 if "Inductor" in error or "CppCompile" in error else (low + high) // 2
@@ -201,6 +204,7 @@ def in_order(switches: Sequence[Switch], record: Record) -> list[Switch]:
     """Return the switches that can be tried together, the parts that are likeliest for a record first."""
     kind = record.differences[0].kind if record.differences else ""
     names = {switch.name for switch in switches}
+    # A milder switch is a part of what the stronger one does: together they would say nothing more.
     together = [switch for switch in switches if not switch.last and switch.milder_than not in names]
     weights: dict[str, int] = {}
     for switch in together:
@@ -216,6 +220,7 @@ def weight_of(switch: Switch, kind: str) -> int:
 def last_resort(switches: Sequence[Switch], record: Record) -> list[Switch]:
     """Return the switches that are tried alone, after the others; some are for errors only."""
     silent = record.verdict in SILENTLY_WRONG
+    # `suppress_errors` runs eager code where capturing raises: it hides errors and no wrong results.
     return [switch for switch in switches if switch.last and not (silent and switch.name == "suppress_errors")]
 
 
@@ -299,6 +304,7 @@ def facts(payload: bytes, enter: Callable[[str], None]) -> bytes:
         )
         for stage in stages
     }
+    # Older releases have no such checks in the code that AOTInductor writes.
     checks = family == Family.AOTI and release() >= (2, 7)
     plain = family == Family.DYNAMO and not compiler.arguments.keys() & {"dynamic", "fullgraph"}
     return msgspec.json.encode(StageFacts(family, top, prefixes, usable, absent, plain, checks))
@@ -314,6 +320,7 @@ def _is_usable(switch: Switch, compiler: Compiler, device: str) -> bool:
         return switch.value in backends()
     if switch.name == "strict" and release() < (2, 2):  # torch 2.1 has no such argument
         return False
+    # `strict` was True by default before torch 2.8.
     default = switch.name == "strict" and release() < (2, 8)
     return bool(compiler.arguments.get(switch.name, default) != switch.value)
 

@@ -82,6 +82,7 @@ def _keep(written: Path, folder: Path) -> Path:
         if folder.exists():
             shutil.rmtree(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
+        # Not renamed: the temporary folder may be on another file system.
         shutil.copytree(written, folder, symlinks=True)
     except OSError as error:
         raise EnvironmentUnfitError(f"cannot write {folder}: {error.strerror}") from None

@@ -114,6 +114,7 @@ def outcome(cell: Shown, trial: Shown) -> Outcome:
 def _failure(result: Shown) -> tuple[object, ...]:
     if result.error is None:
         return (result.phase, result.reason if result.verdict is Verdict.CRASH else None)
+    # The name of the backend is what a trial changes; numbers and names of generated functions change by themselves.
     words = re.sub(r"backend='[^']*'|\d+|\bfn_\w+", "…", result.error.message).split()[:12]
     return (result.phase, result.error.type, words)
 
@@ -224,6 +225,8 @@ class _Search:
             else:
                 same = None
                 continue
+            # A shorter prefix that raises where the whole compiler is silently wrong checks what a later stage does
+            # not.
             refused |= compared == "other" and self.cell.verdict in SILENTLY_WRONG
             if compared == "other":
                 self.remarks.append(f"up to {STAGES[prefix.stage]} it does something else: {_shown(result)}")
@@ -266,6 +269,8 @@ class _Search:
 
     def _with(self, switches: Sequence[Switch], words: str) -> Generator[StageRun, CellResult, Outcome]:
         compared = yield from self._try(f"with {words}", combined(switches, self.backend))
+        # A switch that changes nothing is the same cell in a second process, which confirms the stage. One that
+        # exchanges the backend is another compiler.
         if compared == "same" and not any(switch.name == "backend" for switch in switches):
             self.confirmed = True
         return compared
@@ -275,6 +280,7 @@ class _Search:
         smallest = candidates = switches
         while self.left > 0 and candidates:
             first, second = self._halves(candidates)
+            # They are known to cure the cell, and cannot be divided further.
             if first == smallest:
                 break
             compared = yield from self._with(first, _words(first))
@@ -294,6 +300,7 @@ class _Search:
         if len(switches) == 1:
             return switches, []
         kind = self.cell.differences[0].kind if self.cell.differences else ""
+        # Switches that were often the cure weigh more, so that fewer cells find the usual one.
         half, total = sum(weight_of(switch, kind) for switch in switches) / 2, 0.0
         places: list[tuple[float, int]] = []
         for place, switch in enumerate(switches[:-1], 1):

@@ -91,6 +91,7 @@ class Search:
                     return
             if weight(self.best.tree) == before:
                 break
+        # Imports do not count as nodes, so that no pass is led by them: unused ones go at the end, in one try.
         self._exhaust(lambda tree, _: iter([without_unused_imports(tree)]))
         self.finished = not self.runner.is_over
 
@@ -99,6 +100,7 @@ class Search:
         begin = 0
         while not self.runner.is_over:
             edits = list(edits_of(self.best.tree, self.best.name))
+            # Edits before the last that helped failed on nearly this program: those behind it are likelier to help.
             order = [*edits[begin:], *edits[:begin]]
             success = self.runner.first(map(self._candidate, order))
             if success is None:
@@ -117,13 +119,15 @@ class Search:
             smaller = weight(tree) < weight(self.best.tree)
             if not smaller or not unbound(tree) <= self._allowed:
                 return None
+            # A tree may unparse to what is no program, such as a `return` outside a function. To see that here costs
+            # far less than a try in a process.
             compile(text_of(tree), "candidate", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, TypeError, AttributeError, RecursionError):  # no program
             return None
         return tree
 
 
-IMPORTED = (*IMPORTS, ATTEMPT.split(":")[0], FACTS.split(":")[0], "recapture.tools.explain.script.script_runs")
+IMPORTED = (*IMPORTS, ATTEMPT.split(":")[0], FACTS.split(":")[0], "recapture.tools.explain.script.choice")
 """Modules that the server of a reduction imports when it starts."""
 
 SHORTEST = 10.0
@@ -282,6 +286,8 @@ class Reduction:
             why = f": {one_line(result.reason)}" if result.reason else ""
             raise UsageError(f"{self.address} is {result.verdict} here{why}: there is nothing to reduce")
         if result.verdict is not Verdict.TIMEOUT:
+            # A candidate that takes much longer than the whole case hangs. To wait for the user's limit would cost the
+            # search.
             self.runner.timeout = min(self.options.timeout, max(SHORTEST, SLOWER * seconds))
         fault = fault_of(result)
         programs = []
@@ -306,6 +312,7 @@ class Reduction:
         if facts.top is None:
             return None, (Condition(fault),)
         prefix = self._shortest_prefix(program, result, facts.prefixes)
+        # One backend below is enough: a stage that shows the fault shows it with all that follow.
         below = facts.prefixes[: facts.prefixes.index(prefix)] if prefix is not None else facts.prefixes
         before = [Condition(fault, prefix_below.backend, shows=False) for prefix_below in below[-1:]]
         if prefix is None:

@@ -1,18 +1,28 @@
-"""Chooses the shortest script that shows a cell's fault when it runs."""
+"""Chooses the shortest script that shows a cell's fault: runs each in a child of the pool."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import contextlib
+import io
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.cases.compilers import builtin_compilers
+from recapture.pool.client import ServerDiedError
+from recapture.pool.protocol import Ended, task_name
+from recapture.pool.worker_pool import WorkerPool, cause_of_death
+from recapture.tools.explain.reduce.attempt import protect_files
 from recapture.tools.explain.script.printing import printed
 from recapture.tools.explain.script.repro import CellToPrint
-from recapture.tools.explain.script.script_runs import ScriptEnd, ScriptRun, run_in_child
 from recapture.tools.explain.script.short_script import (
     Form,
     case_parts,
@@ -27,11 +37,15 @@ if TYPE_CHECKING:
     from recapture.tools.explain.reduce.program import Program
     from recapture.tools.explain.reduce.reducing import Reduction
 
+
 START_SECONDS = 60.0
 """Seconds that a script's own imports, and the other side of its comparison, may take besides the case."""
 
 SHORT = "a short script"
 """The form of a script that compares one place; without its compiler it must exit with 0."""
+
+LONGEST = 20_000
+"""Characters kept of what a script prints."""
 
 
 class TriedScript(NamedTuple):
@@ -121,3 +135,51 @@ def _whole(reduction: Reduction, program: Program) -> str | None:
     finally:
         if not spec.compiler_file:
             runner.remove(path)
+
+
+class ScriptRun(msgspec.Struct, frozen=True):
+    """A script to run, with its arguments; `imports` is the folder whose modules it may import."""
+
+    path: str
+    arguments: tuple[str, ...]
+    imports: str
+    writable: tuple[str, ...]
+
+
+class ScriptEnd(msgspec.Struct, frozen=True):
+    """How a script ended: its exit status, None if its process died; and what it printed, or how it died."""
+
+    status: int | None
+    output: str
+
+
+def run_script(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Run a script in this process: `ScriptRun` → `ScriptEnd`."""
+    script = msgspec.json.decode(payload, type=ScriptRun)
+    sys.argv = [script.path, *script.arguments]
+    if script.imports not in sys.path:
+        sys.path.append(script.imports)
+    protect_files((*script.writable, str(Path.cwd())))
+    status: int | str | None = 0
+    with contextlib.redirect_stdout(io.StringIO()) as file:
+        try:
+            runpy.run_path(script.path, run_name="__main__")
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+        except BaseException:  # as the script's own hook ends it
+            status = 2
+            file.write(traceback.format_exc())
+    return msgspec.json.encode(ScriptEnd(int(status or 0), file.getvalue()[-LONGEST:]))
+
+
+def run_in_child(pool: WorkerPool, run: ScriptRun, *, timeout: float, memory: int) -> ScriptEnd:
+    """Run a script in a child of a pool; `timeout` is in seconds, `memory` in bytes."""
+    try:
+        answer = pool.client.run(RUN_SCRIPT, run, ScriptEnd, timeout=timeout, memory=memory)
+    except ServerDiedError:
+        pool.restart()
+        return ScriptEnd(None, "killed the worker server")
+    return ScriptEnd(None, cause_of_death(answer)) if isinstance(answer, Ended) else answer
+
+
+RUN_SCRIPT = task_name(run_script)

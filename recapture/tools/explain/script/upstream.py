@@ -25,7 +25,7 @@ from recapture.tools.explain.script.header import STATUS
 if TYPE_CHECKING:
     from recapture.run.cell import CellResult
     from recapture.tools.explain.reduce.reducing import Reduced, Reduction
-    from recapture.tools.explain.script.script_runs import ScriptEnd
+    from recapture.tools.explain.script.choice import ScriptEnd
 
 BACKENDS = ("eager", "aot_eager", "inductor")
 """The backends of `torch.compile` that an issue compares, in the order of their stages."""

@@ -17,7 +17,7 @@ def wide_dtype(dtype: Any) -> Any:
 
 
 def can_round(value: Any) -> bool:
-    """Whether a value is a tensor that noise can be put into: dense, in one block, with floating-point or complex elements."""
+    """Whether a value is a tensor that noise can be put into: dense, in one block, with numbers that round."""
     import torch
 
     return (

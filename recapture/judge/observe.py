@@ -84,7 +84,8 @@ class Surroundings:
     `watch` may take the target and the result. `backward` is False if no backward follows the call;
     after it, parameters move by minus `train_step` times their gradient. With
     `all_output`, warnings and log messages count as output. With `values_only`, memory, random states and the
-    environment are not looked at. `watching` makes a context for the call and its backward. `earlier` collects the arrays of earlier results.
+    environment are not looked at. `watching` makes a context for the call and its backward. `earlier` collects the
+    arrays of earlier results.
     """
 
     reachable: Reachable | None = None
@@ -361,7 +362,9 @@ def weights(root: Any, number: int, first: int) -> Any:
     parity = index + 0
     for bits in (16, 8, 4, 2, 1):
         parity = parity ^ (parity >> bits)
-    sign = 1.0 - 2.0 * ((parity + number + first) % 2).double()  # the Thue–Morse sequence: no block of it comes three times
+    sign = (
+        1.0 - 2.0 * ((parity + number + first) % 2).double()
+    )  # the Thue–Morse sequence: no block of it comes three times
     size = _sizes(index + number) * torch.where(index % 8 == 0, LARGE, 1.0)
     block = sign * size
     if root.is_complex():

@@ -52,6 +52,9 @@ CREATING = _names(
 BASIC = frozenset({"add", "sub", "rsub", "mul", "div", "true_divide", "sqrt", "reciprocal", "square", "neg", "abs"})
 """Operators that IEEE 754 rounds correctly, if a factor `alpha` is 1."""
 
+DIVIDING = frozenset({"div", "true_divide"})
+"""Operators that compilers may replace by a product with the reciprocal."""
+
 SELECTING = _names("""
     abs absolute ceil clamp clamp_max clamp_min clip conj copysign fill floor fmax fmin frac hardtanh heaviside
     imag masked_fill maximum minimum nan_to_num neg negative nextafter positive real relu round sgn sign threshold

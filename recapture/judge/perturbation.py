@@ -20,6 +20,7 @@ from typing import Any
 
 from recapture.judge.noise import Noise, can_round, is_short, unit_roundoff, wide_dtype
 from recapture.judge.operators import (
+    DIVIDING,
     Arithmetic,
     arithmetic,
     attention_error,
@@ -27,6 +28,7 @@ from recapture.judge.operators import (
     creates,
     interpolates,
     is_deterministic,
+    name_of,
     never_rounds,
     normalises,
     summed_dims,
@@ -195,9 +197,25 @@ class _OperatorCall:
             return all(bool(is_short(value.detach().to(wide_dtype(value.dtype))).all()) for value in self.inputs)
         wide = [value.detach() for value in self.inputs if value.dtype == wide_dtype(value.dtype)]
         try:
-            return reduce(_both, map(is_short, wide), True)
+            return reduce(_both, map(is_short, wide), self._divides_exactly())
         except RuntimeError:  # lists of tensors, which do not broadcast
             return False
+
+    def _divides_exactly(self) -> Any:
+        """Return where a quotient by a reciprocal is the quotient: where the divisor is a power of two.
+
+        Elsewhere even 6 / 3 may be off by a rounding, as on a GPU, where torch itself multiplies by the reciprocal.
+        """
+        import torch
+
+        if name_of(self.func).replace("_foreach_", "") not in DIVIDING or self.arguments.get("rounding_mode"):
+            return True
+        divisor = self.arguments.get("other")
+        if not isinstance(divisor, (int, float, torch.Tensor)) or getattr(divisor, "is_complex", bool)():
+            return False
+        sizes = torch.as_tensor(divisor).detach().to(torch.float64).abs()
+        mantissa, _ = torch.frexp(sizes)
+        return (mantissa == 0.5) | ~sizes.isfinite() | (sizes == 0)
 
     def _in_wider_dtype(self) -> tuple[list[Any] | None, list[Any] | None]:
         """Return what the call gives in a wider dtype, without and with noise in its inputs.

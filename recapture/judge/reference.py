@@ -194,6 +194,10 @@ def _public(module: Any) -> Snapshot:
     for name, part in module.named_modules():
         for kind in type(part).__mro__:
             for key, value in vars(kind).items():
-                if isinstance(value, property) and not key.startswith("_") and kind.__module__ != "torch.nn.modules.module":
+                if (
+                    isinstance(value, property)
+                    and not key.startswith("_")
+                    and kind.__module__ != "torch.nn.modules.module"
+                ):
                     places.append((f"{name}.{key}", snapshot_result_of(partial(getattr, part, key))))
     return Snapshot("state", children=tuple(dict(places).items()))

@@ -383,7 +383,9 @@ def _rounds(value: Any) -> bool:
         return any(_rounds(getattr(value, field.name, None)) for field in dataclasses.fields(value))
     if isinstance(value, torch.Tensor):
         return True
-    return isinstance(value, (float, complex)) or type(value).__module__ == "numpy" and "float" in type(value).__name__
+    return isinstance(value, (float, complex)) or (
+        type(value).__module__ == "numpy" and "float" in type(value).__name__
+    )
 
 
 def yielded(value: Iterator[Any]) -> list[tuple[str, Any]]:

@@ -68,7 +68,6 @@ class CellEvents:
     log: CaptureLog | None = None
     """What Dynamo captured; None for compilers that do not use it."""
 
-
     def note_what_nobody_reads(self) -> None:
         """Make notes of the differences in attributes that nobody reads."""
         for comparison in (self.capture, *(call.comparison for call in self.calls or ())):

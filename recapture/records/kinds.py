@@ -27,8 +27,8 @@ KINDS: dict[str, Kind] = {
     "type": Kind("A value has another Python type, or a container has other items.", form=True, rank=7),
     "mutation": Kind(
         "An argument, module, buffer, closure, global or class attribute is left with another content.",
-        noted="An effect of capturing that a plain call has, too; an attribute of a module that nobody reads, such as a "
-        "cache that is not filled.",
+        noted="An effect of capturing that a plain call has, too; an attribute of a module that nobody reads, such as "
+        "a cache that is not filled.",
         side_effect=True,
         shrinks=True,
         rank=3,
@@ -36,8 +36,8 @@ KINDS: dict[str, Kind] = {
     "alias": Kind("Two values share memory on one side only, shown by writing to one of them.", rank=6),
     "gradient": Kind(
         "A gradient of an input or parameter differs after a backward of the result.",
-        noted="Under a compiler that is for inference only; zeros instead of no gradient, or the reverse, in an argument "
-        "that is no parameter; that of an attribute which is recomputed by each call.",
+        noted="Under a compiler that is for inference only; zeros for no gradient, or the reverse, of an argument that "
+        "is no parameter.",
         rank=5,
     ),
     "metadata": Kind(

@@ -50,14 +50,14 @@ def known_issues_page() -> str:
 
 def changes_page() -> str:
     """The known changes between releases, newest first, with their sources."""
-    changes = sorted(TRANSITIONS.shipped, key=lambda change: (Version(change.first), change.case), reverse=True)
+    changes = sorted(TRANSITIONS.shipped, key=lambda change: (Version(change.first), change.case or ""), reverse=True)
     confirmed = sum(change.source != UNDOCUMENTED for change in changes)
     rows = (
         [
             f"{change.last} → {change.first}",
-            f"`{change.case}`",
+            f"`{change.case}`" if change.case else "all",
             ", ".join(f"`{name}`" for name in change.compilers),
-            f"{change.was} → {change.now}",
+            f"{change.was} → {change.now}" if change.case else "another call",
             plain(change.what),
             change.source if change.source == UNDOCUMENTED else f"[{source_name(change.source)}]({change.source})",
         ]

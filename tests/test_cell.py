@@ -90,7 +90,7 @@ def brief(found):
         # loudly wrong
         ("branch", "fx", ("error", "capture", "example", "torch.fx.proxy.TraceError")),
         ("branch", "compile:fullgraph", ("error", "capture", "example", "torch._dynamo.exc.Unsupported")),
-        ("branch", "export", ("error", "capture", "example", "torch._dynamo.exc.Unsupported")),
+        ("branch", "export:strict", ("error", "capture", "example", "torch._dynamo.exc.Unsupported")),
         ("plain", "cannot-say", ("error", "capture", None, "ZeroDivisionError")),
         ("plain", "exits", ("error", "capture", "example", "SystemExit")),
         ("plain", "raises-on-example", ("error", "call", "example", "KeyError")),

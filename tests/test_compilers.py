@@ -14,13 +14,13 @@ from recapture.cases import compilers
 from recapture.cases.compiler import COMPILERS_ATTRIBUTE, OTHER_STAGE, Family, compiler
 from recapture.cases.compilers import EAGER, builtin_compilers, compiler_facts, compilers_of, plain_name
 from recapture.cases.compilers.export import as_module
-from recapture.torch_api.compat import reset_dynamo
+from recapture.torch_api.compat import release, reset_dynamo
 
 NAMES = [
     "eager", "compile", "compile:fullgraph", "compile:dynamic", "compile:reduce-overhead", "compile:max-autotune",
     "compile:max-autotune-no-cudagraphs", "compile:eager", "compile:aot_eager", "jit.trace", "jit.script",
-    "jit.trace:frozen", "jit.script:frozen", "fx", "fx:concrete_args", "make_fx", "export", "export:nonstrict", "export:dynamic",
-    "aoti", "aoti:dynamic", "aoti:checked", "onnx",
+    "jit.trace:frozen", "jit.script:frozen", "fx", "fx:concrete_args", "make_fx", "export", "export:strict",
+    "export:nonstrict", "export:dynamic", "aoti", "aoti:dynamic", "aoti:checked", "onnx",
 ]  # fmt: skip
 
 COMPILERS = builtin_compilers()
@@ -77,7 +77,7 @@ def test_some_run_only_when_they_are_named():
 
 
 def test_what_is_known_of_each_is_right():
-    dynamo = {name for name in NAMES if name.split(":")[0] == "compile"} | {"export", "export:dynamic"}
+    dynamo = {name for name in NAMES if name.split(":")[0] == "compile"} | {"export:strict"}
     assert {name for name, one in COMPILERS.items() if one.uses_dynamo} == dynamo
     assert [name for name, one in COMPILERS.items() if not one.checks_inputs] == [
         "aoti",
@@ -144,6 +144,49 @@ def test_a_variant_without_declared_arguments_passes_none(monkeypatch):
         if one.family == Family.DYNAMO and not one.arguments:
             one.capture(len, ())
     assert calls == [{}]
+
+
+@pytest.mark.parametrize("name", ["export", "export:dynamic", "aoti", "aoti:dynamic", "aoti:checked"])
+def test_what_names_no_mode_exports_as_the_release_does_by_default(name, monkeypatch):
+    calls = []
+
+    class Program:
+        def module(self):
+            return None
+
+    def exporting(*_, **arguments):
+        calls.append(arguments.keys() - {"dynamic_shapes"})
+        return Program()
+
+    monkeypatch.setattr(torch.export, "export", exporting)
+    inductor = types.SimpleNamespace(
+        aoti_compile_and_package=lambda program: program, aoti_load_package=lambda package: package
+    )
+    monkeypatch.setattr(torch, "_inductor", inductor, raising=False)
+    COMPILERS[name].capture(sine, (torch.ones(2), torch.ones(2)))
+    assert calls == [set()]
+
+
+class BreaksTheGraph(torch.nn.Module):
+    """The strict call has Dynamo read this and refuses it; the other call runs it."""
+
+    def forward(self, x):
+        torch._dynamo.graph_break()
+        return x + 1
+
+
+def test_export_is_strict_exactly_on_releases_whose_default_is():
+    strict = release() < (2, 8)
+
+    def outcome(name):
+        try:
+            COMPILERS[name].capture(BreaksTheGraph(), (torch.ones(2),))
+        except Exception as error:
+            return type(error).__name__
+        return "captured"
+
+    assert outcome("export:strict") != outcome("export:nonstrict") == "captured"
+    assert outcome("export") == outcome("export:strict" if strict else "export:nonstrict")
 
 
 def test_a_compiler_of_a_user_has_the_family_that_it_declares():
@@ -318,7 +361,7 @@ def test_those_for_inference_alone_say_so():
     assert alone == {"aoti", "aoti:dynamic", "aoti:checked", "onnx", "jit.trace:frozen", "jit.script:frozen"}
 
 
-@pytest.mark.parametrize("name", ["export", "export:nonstrict"])
+@pytest.mark.parametrize("name", ["export", "export:strict", "export:nonstrict"])
 def test_what_is_exported_keeps_containers_and_refuses_other_sizes(name):
     captured = COMPILERS[name].capture(sine, (torch.ones(2), torch.ones(2)))
     assert set(captured(torch.zeros(2), torch.zeros(2))[1]) == {"sum"}
@@ -413,7 +456,7 @@ def test_a_compiler_of_ones_own_needs_a_name_and_a_function():
 
 
 def test_the_list_of_compilers_needs_no_torch():
-    program = "import sys\nfrom recapture.cases.compilers import builtin_compilers\nassert len(builtin_compilers()) == 23\nsys.exit('torch' in sys.modules)"
+    program = "import sys\nfrom recapture.cases.compilers import builtin_compilers\nassert len(builtin_compilers()) == 24\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[1]).returncode == 0
 
 

@@ -111,7 +111,8 @@ def test_a_recompilation_has_its_guard_and_its_input(tmp_path):
     [
         ("branch", "fx", 8, "control flow"),
         ("branch", "make_fx", 8, "tracing_mode"),
-        ("branch", "export", 8, "torch.cond"),
+        ("branch", "export:strict", 8, "torch.cond"),
+        ("branch", "export", 8, "guard"),
         ("branch", "export:nonstrict", 8, "guard"),
         ("tries", "jit.script", 15, "try blocks"),
     ],

@@ -76,6 +76,7 @@ REPLAYED: tuple[str, ...] = (
     "fx:concrete_args",
     "make_fx",
     "export:nonstrict",
+    "export:strict",
     "export",
 )
 REPLAYED += ("compile:eager",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+import msgspec
 import pytest
 from packaging.version import Version
 
@@ -39,12 +40,38 @@ def recorded(release):
     return {(row.case, row.compiler): row for row in rows}
 
 
-@pytest.mark.parametrize("change", TRANSITIONS.shipped, ids=lambda one: f"{one.case} {one.last} to {one.first}")
+@pytest.mark.parametrize(
+    "change",
+    [change for change in TRANSITIONS.shipped if change.case is not None],
+    ids=lambda change: f"{change.case} {change.last} to {change.first}",
+)
 def test_the_committed_records_show_the_change(change):
     for compiler in change.compilers:
         before, after = (recorded(release)[change.case, compiler] for release in (change.last, change.first))
         assert (outcome_of(before.verdict), outcome_of(after.verdict)) == (change.was, change.now), compiler
         assert before.case_hash == after.case_hash, "the case was edited between the two"
+
+
+@pytest.mark.parametrize("change", [change for change in TRANSITIONS.shipped if change.case is None])
+def test_a_change_of_all_cells_of_a_compiler_changes_the_outcome_of_some(change):
+    before, after = recorded(change.last), recorded(change.first)
+    for compiler in change.compilers:
+        cells = [cell for cell in before if cell[1] == compiler]
+        assert [cell for cell in cells if before[cell].verdict is not after[cell].verdict], compiler
+
+
+def what_is_recorded(record):
+    """A record without its name and what only one of two names has: claims and counts."""
+    return msgspec.structs.replace(record, compiler="", claims=(), graphs=None, graph_breaks=None, recompiles=None)
+
+
+@pytest.mark.parametrize(("release", "same"), [("2.7.1", "export:strict"), ("2.8.0", "export:nonstrict")])
+def test_export_is_the_default_of_its_release(release, same):
+    rows = recorded(release)
+    cases = {case for case, compiler in rows if compiler == "export"}
+    other = {"export:strict": "export:nonstrict", "export:nonstrict": "export:strict"}[same]
+    assert all(what_is_recorded(rows[case, "export"]) == what_is_recorded(rows[case, same]) for case in cases)
+    assert any(rows[case, "export"].verdict is not rows[case, other].verdict for case in cases)
 
 
 def test_no_recorded_release_between_contradicts_a_change():
@@ -65,6 +92,13 @@ def test_at_least_twenty_changes_are_explained_and_most_are_confirmed():
     assert len({(one.case, one.last, one.first) for one in changes}) == len(changes)
     assert sum(one.source != UNDOCUMENTED for one in changes) >= 20
     assert {name for one in changes for name in one.compilers} <= builtin_compilers().keys()
+
+
+def test_a_change_of_all_cells_is_one_of_each_cell():
+    (change,) = [change for change in transitions_of("graphs::bar", "export") if change.case is None]
+    assert change in transitions_of("modules::CachesATable", "export")
+    assert change not in transitions_of("graphs::bar", "export:strict")
+    assert change.line.startswith("2.7.1, 2.8.0: torch.export.export is not strict by default")
 
 
 def test_changes_of_a_cell_come_oldest_first():
@@ -92,6 +126,8 @@ def test_history_says_what_a_change_is_about(capfd, cell, form):
         ('"right"', '"great"', "Invalid enum value 'great'"),
         ("types::signed_zero", "signed_zero", "is not a case"),
         ('["compile"]', "[]", "no compiler is named"),
+        ('was = "wrong"\n', "", "a case and both outcomes, or none of them"),
+        ('case = "types::signed_zero"\n', "", "all cases, 2.13.0 to 2.15.0: a change has a case"),
         ("2.13.0", "new", "Invalid version"),
         ("not documented", "a friend", "neither an address nor"),
         ("what =", "why =", "unknown field"),

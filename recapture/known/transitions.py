@@ -12,24 +12,29 @@ from recapture.records.verdicts import Outcome
 
 
 class Transition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One change; the comment at the top of transitions.toml explains each field."""
+    """One change; the comment at the top of transitions.toml explains each field.
 
-    case: str
+    A change of what a compiler's name means is of all its cells: it has neither a case nor outcomes.
+    """
+
     compilers: tuple[str, ...]
     last: str
     first: str
-    was: Outcome
-    now: Outcome
     what: str
     source: str
+    case: str | None = None
+    was: Outcome | None = None
+    now: Outcome | None = None
 
     def __post_init__(self) -> None:
-        name = f"{self.case}, {self.last} to {self.first}"
-        if not re.fullmatch(r"\w+::\w+", self.case):
+        name = f"{self.case or 'all cases'}, {self.last} to {self.first}"
+        if self.case is not None and not re.fullmatch(r"\w+::\w+", self.case):
             raise ValueError(f"{name}: {self.case!r} is not a case, SUITE::NAME")
         if not self.compilers:
             raise ValueError(f"{name}: no compiler is named")
-        if self.was == self.now:
+        if len({part is None for part in (self.case, self.was, self.now)}) > 1:
+            raise ValueError(f"{name}: a change has a case and both outcomes, or none of them")
+        if self.case is not None and self.was == self.now:
             raise ValueError(f"{name}: {self.was} to {self.now} is no change")
         try:
             if Version(self.last) >= Version(self.first):
@@ -41,6 +46,8 @@ class Transition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @property
     def line(self) -> str:
         """The change in one line, with its source."""
+        if self.case is None:
+            return f"{self.last}, {self.first}: {self.what} ({self.source})"
         return f"{self.last} {self.was}, {self.first} {self.now}: {self.what} ({self.source})"
 
 
@@ -52,5 +59,5 @@ TRANSITIONS: Table[tuple[Transition, ...]] = Table(
 
 def transitions_of(case: str, compiler: str) -> list[Transition]:
     """Return the known changes of a cell, oldest release first."""
-    changes = [entry for entry in TRANSITIONS.shipped if entry.case == case and compiler in entry.compilers]
+    changes = [entry for entry in TRANSITIONS.shipped if entry.case in (case, None) and compiler in entry.compilers]
     return sorted(changes, key=lambda entry: Version(entry.first))

@@ -38,6 +38,6 @@ def note(payload: bytes, enter) -> bytes:
     if word == "dies":
         os._exit(3)
     if word == "closes its files":
-        os.closerange(3, 100)
+        os.closerange(3, 1000)
     result = json.dumps(facts).encode()
     return result if word == "is not reusable" else Reusable(result)

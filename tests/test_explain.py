@@ -14,6 +14,7 @@ from recapture.records.cell_facts import BreakFacts, CellFacts, GraphFacts, Reco
 from recapture.records.verdicts import Verdict
 from recapture.run.cell import EXAMINE, CellSpec, examine
 from recapture.tools.explain.capture_recorder import guards
+from recapture.tools.explain.explain_cells import remove_secrets
 from recapture.tools.explain.explain_command import UNKNOWN, explanation_lines
 from recapture.tools.explain.recorded_run import explain, short_lines
 from recapture.tools.explain.run_options import EXPLAIN
@@ -315,3 +316,22 @@ def test_a_guard_is_kept_without_what_torch_writes_beside_it():
         "G['CALLS']['count'] == 0 # return x * 2",
     )
     assert guards("no JSON") == ("no JSON",)
+
+
+def test_artifacts_hold_no_values_of_private_variables(tmp_path, monkeypatch):
+    monkeypatch.setenv("DB_PASSWORD", "correct horse")
+    script = (
+        "import os\nos.environ['TORCH_PLACE'] = 'my place'\nos.environ['TORCH_LOGS'] = 'dynamo'\n"
+        "os.environ['TORCH_SWITCH'] = '1'\nx = 'correct horse'\n"
+    )
+    (tmp_path / "inductor").mkdir()
+    (tmp_path / "inductor" / "fx_graph_runnable.py").write_text(script)
+    (tmp_path / TRACE).write_text(json.dumps({"payload": script}))
+    (tmp_path / "library.so").write_bytes(b"\xff\xfecorrect horse")
+    remove_secrets(tmp_path)
+    public = script.replace("os.environ['TORCH_PLACE'] = 'my place'", "# TORCH_PLACE was set").replace(
+        "correct horse", "…"
+    )
+    assert (tmp_path / "inductor" / "fx_graph_runnable.py").read_text() == public
+    assert json.loads((tmp_path / TRACE).read_text()) == {"payload": public}
+    assert (tmp_path / "library.so").read_bytes() == b"\xff\xfecorrect horse"

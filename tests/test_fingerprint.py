@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from recapture.base.paths import PACKAGE
-from recapture.base.scrub import fingerprint, scrub
+from recapture.base.scrub import fingerprint, scrub, without_secrets, without_secrets_inside
 
 COLLECT = Path(__file__).parent / "resources" / "messages" / "collect.py"
 OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]
@@ -230,6 +230,31 @@ def test_frames_of_this_project_in_a_stack_that_torchscript_wrote_do_not_count()
         ("Authorization: token abcdefabcdefabcdef", "Authorization: token …"),
         ("{'Authorization': 'token 0123456789abcdef'}", "{'Authorization': 'token …'}"),
         ("Authorization: 0123456789abcdef", "Authorization: …"),
+        ("ran psql --password hunter22 -h db", "ran psql --password … -h db"),
+        ("ran tool --api-key=hunter22", "ran tool --api-key=…"),
+        ("ran login --token hunter22", "ran login --token …"),
+        ("ran login -pass hunter22", "ran login -pass …"),
+        ("curl -u me:hunter22 host", "curl -u me:… host"),
+        ("curl --user 'me:hunter22' host", "curl --user 'me:…' host"),
+        ("Cookie: session=0f0f; theme=dark\nnext", "Cookie: …\nnext"),
+        ("{'Set-Cookie': 'id=hunter22; Path=/x'}", "{'Set-Cookie': '…'}"),
+        ("DB_PASS=hunter22 run", "DB_PASS=… run"),
+        ("DB_PWD='hunter22' run", "DB_PWD='…' run"),
+        ("GIT_CREDENTIALS=hunter22", "GIT_CREDENTIALS=…"),
+        ("got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmN", "got …"),
+        ("key -----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY----- end", "key … end"),
+        ("key -----BEGIN OPENSSH PRIVATE KEY-----\\nb3BlbnNzaC1r", "key …"),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQdG\n-----END PGP PRIVATE KEY BLOCK-----", "…"),
+        ("s3://b/k?X-Amz-Signature=0f0f0f&X-Amz-Date=1", "s3://b/k?X-Amz-Signature=…&X-Amz-Date=1"),
+        ("?X-Goog-Credential=me%40project", "?X-Goog-Credential=…"),
+        ("blob?sv=2024&sig=abcdefghij%2Bklmnop%3D", "blob?sv=2024&sig=…"),
+        ("AccountKey=abcdef0123==;EndpointSuffix=x", "AccountKey=…;EndpointSuffix=x"),
+        ("https://hooks.slack.com/services/T000/B000/abcdef", "https://hooks.slack.com/services/…"),
+        ("machine host login me password hunter22", "machine host login me password …"),
+        ("used sk_live_0123456789abcdefghij", "used …"),
+        ("used npm_0123456789abcdefghij0123", "used …"),
+        ("used AIzaSyA0123456789abcdefghijklmnopqrstuv", "used …"),
+        ("refresh_token: hunter22", "refresh_token: …"),
     ],
 )
 def test_secrets_in_messages_are_not_published(message, public):
@@ -249,10 +274,58 @@ def test_secrets_in_messages_are_not_published(message, public):
         "password:\nnext line",
         "hf_generate_something_long_enough is not defined",
         "mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6)",
+        "pass --fail-on wrong, or --tokens 5",
+        "a compiler pass: fuse_ops; the first PASS of 3",
+        "signature=ExportGraphSignature2(inputs=[])",
+        "def f(key: str, token: int): ...",
+        "cookie cutter: 3 shapes",
+        "ends in -u or --user",
     ],
 )
 def test_messages_without_secrets_keep_their_words(message):
     assert scrub(message) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DB_PASSWORD", "correct horse"),
+        ("SERVICE_TOKEN", "abc123"),
+        ("OPENAI_API_KEY", "it's \\ quoted"),
+        ("SMTP_PASS", "secret"),
+        ("SENTRY_DSN", "two\nlines"),
+        ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG"),
+        ("SIGNING_KEY_2", "0123456"),
+    ],
+)
+def test_values_of_secret_variables_are_not_published_wherever_they_stand(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    for text in (
+        f"x{value}x",
+        f"x{value!r}x".replace("x'", "x").replace("'x", "x").replace('x"', "x").replace('"x', "x"),
+    ):
+        assert without_secrets(text) == "x…x"
+    assert without_secrets(f"cut {value[:-1]}…") == ("cut …" if len(value) > 6 else f"cut {value[:-1]}…")
+    document = {"differences": [{"eager": value, "ulps": 3, "elements": [1, 2]}], "notes": [f"n {value}"]}
+    cleaned = {"differences": [{"eager": "…", "ulps": 3, "elements": [1, 2]}], "notes": ["n …"]}
+    assert without_secrets_inside(document) == cleaned
+    assert value not in scrub(f"RuntimeError: {value}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DB_PASSWORD", "pw"),
+        ("SSH_KEY", "/home/me/.ssh/id"),
+        ("USE_TOKEN", "enabled"),
+        ("HOME_TOWN", "correct horse"),
+        ("TOKENIZERS_PARALLELISM", "float32"),
+        ("KEYBOARD", "qwertz"),
+    ],
+)
+def test_values_of_other_variables_stay(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert without_secrets(f"x {value} x") == f"x {value} x"
 
 
 def test_a_set_of_classes_has_one_order():

@@ -15,6 +15,7 @@ from recapture.pool.client import Client
 from recapture.pool.folders import Home
 from recapture.pool.protocol import Begun, Task
 from recapture.pool.server import take_next
+from recapture.pool.worker import FAILED
 
 TASK = "planted_tasks:note"
 
@@ -74,7 +75,7 @@ def test_tasks_of_other_groups_and_of_none_have_other_processes(client):
 @pytest.mark.parametrize("fault", ["dies", "is not reusable", "closes its files"])
 def test_after_a_fault_the_next_task_has_a_new_process(client, fault):
     ends, noted = run(client, "a", fault, "c")
-    assert ends[1].status == (3 if fault == "dies" else 0)
+    assert ends[1].status == {"dies": 3, "is not reusable": 0, "closes its files": FAILED}[fault]
     assert [end.reused for end in ends] == [False, True, False]
     assert noted[2]["before"] == []
 

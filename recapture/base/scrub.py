@@ -1,10 +1,12 @@
-"""Error messages without the parts that change from run to run, and a short hash that identifies equal failures."""
+"""Texts without secrets and without what changes from run to run, and a short hash that identifies equal failures."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable
+from typing import Any
 
 from recapture.base.paths import PACKAGE
 
@@ -46,26 +48,61 @@ _SEPARATOR = r"[\"']?(?:=|[ \t]*:[ \t]*|[ \t]*=[ \t]*(?=[\"']))[\"']?"
 An equals sign between spaces is code, unless a quoted text follows.
 """
 
-_SENSITIVE = "passw(?:or)?d|passphrase|secret|(?:api|access|private|secret)[_-]?key|(?:access|auth)[_-]?token"
+_SENSITIVE = (
+    "passw(?:or)?d|passphrase|secret|(?:api|access|account|private|secret|signing|encryption)[_-]?key"
+    "|(?:access|auth|refresh|session)[_-]?token"
+)
 """Pattern of how the names of passwords, tokens and keys end."""
 
 _SCHEME = "bearer|basic|token|digest|apikey"
 """Pattern of the schemes of an ``Authorization`` header."""
 
 _SECRETS = (
-    (r"(?<=[A-Za-z0-9]://)[^\s/@\"']{1,500}@", "…@"),  # a user's name and password in an address
-    (r"(?i)\b(bearer|basic)(\s+)(?=[\w.~+/=-]*[0-9=])[\w.~+/=-]{16,}", r"\1\2…"),
-    (r"\b(?:gh[opsur]_|github_pat_|glpat-|hf_|sk-|pypi-|xox[abprs]-|AKIA)(?=\w*[0-9])[A-Za-z0-9-]{16,}", "…"),
-    (rf"(?i)\b(authorization{_SEPARATOR}(?:{_SCHEME})[ \t]+)[^\s\"',;&]{{8,}}", r"\1…"),
-    (rf"(?i)\b(authorization{_SEPARATOR})(?!{_SCHEME})(?=[^\s\"',;&]*[0-9])[^\s\"',;&]{{8,}}", r"\1…"),
-    (rf"(?i)\b(\w*(?:{_SENSITIVE}){_SEPARATOR})[^\s\"',;&]{{4,}}", r"\1…"),
+    (
+        "private key",
+        r"-----BEGIN ([A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,20})-----(?:(?!-----END)[^…])+(?:-----END \1-----)?",
+        "…",
+    ),
+    ("eyj", r"\beyJ[\w-]{6,}\.[\w-]{2,}\.[\w-]{2,}", "…"),  # a JSON Web Token
+    ("://", r"(?<=[A-Za-z0-9]://)[^\s/@\"']{1,500}@", "…@"),  # a user's name and password in an address
+    ("hooks.slack.com", r"(?<=\bhooks\.slack\.com/services/)[\w/]{8,}", "…"),
+    ("cookie", r"(?i)\b((?:set-)?cookie[\"']?:[ \t]*[\"']?)[^\s=;\"']{1,100}=[^\n\"']+", r"\1…"),
+    (
+        "-",
+        rf"(?i)(?<![\w-])(--?[\w-]*(?:{_SENSITIVE}|token|pass|pwd)(?:[ \t]+|=)[\"']?)[^\s\"'-][^\s\"']{{3,}}",
+        r"\1…",
+    ),
+    ("-u --user --proxy-user", r"(?<![\w-])((?:-u|--user|--proxy-user)[ \t]+[\"']?[\w.@+-]+:)[^\s\"']{4,}", r"\1…"),
+    ("pass pwd pw= credential", r"\b([A-Z][A-Z0-9_]*_?(?:PASS|PWD|PW|CREDENTIALS?)=[\"']?)[^\s\"',;&]{4,}", r"\1…"),
+    ("password", r"(?i)\b(machine\s+\S+\s+login\s+\S+\s+password\s+)\S{4,}", r"\1…"),  # a line of a netrc file
+    # Addresses that are signed, as clouds' stores give them.
+    ("x-amz x-goog", r"(?i)\b(x-(?:amz|goog)-(?:signature|credential|security-token)=)[^\s&\"']{4,}", r"\1…"),
+    ("sig", r"(?<=[?&])((?:sig|[Ss]ignature)=)[\w%+/=.-]{16,}", r"\1…"),
+    ("bearer basic", r"(?i)\b(bearer|basic)(\s+)(?=[\w.~+/=-]*[0-9=])[\w.~+/=-]{16,}", r"\1\2…"),
+    (
+        "gh github_pat glpat hf_ sk- pypi- xox akia asia",
+        r"\b(?:gh[opsur]_|github_pat_|glpat-|hf_|sk-|pypi-|xox[abprs]-|AKIA|ASIA)(?=\w*[0-9])[A-Za-z0-9-]{16,}",
+        "…",
+    ),
+    (
+        "npm_ dckr_pat_ nvapi- aiza ya29. sg. k_live_ k_test_",
+        r"\b(?:npm_|dckr_pat_|nvapi-|AIza|ya29\.|SG\.|[sr]k_(?:live|test)_)(?=[\w.-]*[0-9])[\w.-]{16,}",
+        "…",
+    ),
+    ("authorization", rf"(?i)\b(authorization{_SEPARATOR}(?:{_SCHEME})[ \t]+)[^\s\"',;&]{{8,}}", r"\1…"),
+    ("authorization", rf"(?i)\b(authorization{_SEPARATOR})(?!{_SCHEME})(?=[^\s\"',;&]*[0-9])[^\s\"',;&]{{8,}}", r"\1…"),
+    ("pass secret key token", rf"(?i)\b(\w*(?:{_SENSITIVE}){_SEPARATOR})[^\s\"',;&]{{4,}}", r"\1…"),
     # "token" is also a word of parsers: only what has letters and digits is taken for a secret.
-    (rf"(?i)\b(\w*token{_SEPARATOR})(?=[\w.~+/-]*[0-9])(?=[\w.~+/-]*[a-z])[\w.~+/=-]{{8,}}", r"\1…"),
+    ("token", rf"(?i)\b(\w*token{_SEPARATOR})(?=[\w.~+/-]*[0-9])(?=[\w.~+/-]*[a-z])[\w.~+/=-]{{8,}}", r"\1…"),
 )
-"""Patterns of passwords, tokens and keys, which must not be published even where a message quotes them."""
+"""Patterns of passwords, tokens and keys, which must not be published even where a message quotes them.
+
+Before each are texts in small letters, one of which every match contains: looking for them is much faster.
+"""
+
+_SECRET_PATTERNS = [(hints.split(), re.compile(pattern), replacement) for hints, pattern, replacement in _SECRETS]
 
 _SCRUBBING: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    *((re.compile(pattern), replacement) for pattern, replacement in _SECRETS),
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\b0x[0-9a-fA-F]{4,}"), "0x…"),
     (re.compile(r"(_(?:obj|type)_id\([^,\n]*,\s*)\d+"), r"\1…"),  # guards identify objects by their address
@@ -88,6 +125,19 @@ _SCRUBBING: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] =
     # A set of many classes that torch prints as a list has another order in each process.
     (re.compile(r"(?<=\[)<class '[^'\n]*'>(?:, <class '[^'\n]*'>){5,}(?=\])"), lambda match: _sorted(match[0])),
 ]
+
+_PRIVATE_NAME = re.compile(
+    rf"(?i)(?:{_SENSITIVE}|token|key|credentials?|cookie|dsn|_auth|(?:^|_)(?:pass|pwd|pw))(?:_?[0-9])?$"
+)
+"""How the names of environment variables end whose values are secrets."""
+
+LEAST_SECRET = 6
+"""Characters from which the value of such a variable is taken for a secret; a shorter one may stand in any text."""
+
+_PUBLIC_VALUE = re.compile(
+    r"(?i)[~/].*|[A-Z]:\\.*|true|false|none|default|enabled|disabled|optional|required", re.DOTALL
+)
+"""Values of such variables that are no secrets: the path of a file with a key, and switches."""
 
 _NOISE = re.compile(
     r"^\s*(?:Set TORCH|You can suppress|import torch\._dynamo|torch\._dynamo\.config\.suppress|.*To execute this test"
@@ -136,8 +186,60 @@ def encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def _secret_values() -> list[str]:
+    """Return the values of this process's environment that are secrets, also as Python quotes them, longest first."""
+    values = {
+        value
+        for name, value in os.environ.items()
+        if len(value) >= LEAST_SECRET and _PRIVATE_NAME.search(name) and not _PUBLIC_VALUE.fullmatch(value)
+    }
+    return sorted(values | {repr(value)[1:-1] for value in values}, key=len, reverse=True)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without passwords, tokens and keys: what looks like one, and the environment's own.
+
+    Of a value that was cut short, the beginning goes as well.
+    """
+    return _without(text, _secret_values())
+
+
+def _without(text: str, values: list[str]) -> str:
+    for value in values:
+        text = text.replace(value, "…")
+        beginning = value[:LEAST_SECRET]
+        position = text.find(beginning)
+        while position >= 0:
+            end = text.find("…", position)
+            if end >= 0 and value.startswith(text[position:end]):
+                text = text[:position] + text[end:]
+            position = text.find(beginning, position + 1)
+    lowered = text.lower()
+    for hints, pattern, replacement in _SECRET_PATTERNS:
+        if any(hint in lowered for hint in hints):
+            text = pattern.sub(replacement, text)
+    return text
+
+
+def without_secrets_inside(value: Any) -> Any:
+    """Return a value of plain dicts, lists and texts whose texts are without secrets."""
+    secrets = _secret_values()
+
+    def cleaned(part: Any) -> Any:
+        if isinstance(part, str):
+            return _without(part, secrets)
+        if isinstance(part, dict):
+            return {key: cleaned(item) for key, item in part.items()}
+        if isinstance(part, list | tuple):
+            return [cleaned(item) for item in part]
+        return part
+
+    return cleaned(value)
+
+
 def scrub(message: str) -> str:
-    """Return a message without addresses, paths, temporary names, times and advice, shortened to a readable length."""
+    """Return a message without secrets, addresses, paths, temporary names, times and advice, of a readable length."""
+    message = without_secrets(message)
     message = _without_own_places(_OURS.sub("", encodable(message)).replace(_MARK, ""))
     for pattern, replacement in _SCRUBBING:
         message = pattern.sub(replacement, message)

@@ -1,4 +1,4 @@
-"""The files through which tasks report, read so that no task can block or mislead the server.
+"""The files with what tasks print, read so that no task can block or mislead the server.
 
 A task controls its directory: a file there may be a link, a FIFO, a device, a directory, or larger than memory. Only
 regular files are opened, without following links and without waiting, and reads are limited in size.
@@ -12,38 +12,11 @@ import os
 import stat
 from pathlib import Path
 
-RESULT_CAP_BYTES = 16 * 1024 * 1024
-"""Bytes of the largest result that is read."""
-
-PHASE_CAP_BYTES = 256
-"""Bytes of the longest name of a phase that is read."""
-
 TAIL_BYTES = 8 * 1024
 """Bytes kept from the end of each output file."""
 
 OUTPUT_CAP_BYTES = 32 * 1024 * 1024
 """Bytes of disk that an output file may occupy; a larger file is emptied except for its end."""
-
-
-def read_result(path: Path) -> tuple[str | None, bool]:
-    """Return the text of a result, and whether there is one that cannot be read; without a file, None and False."""
-    try:
-        with os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
-            data = handle.read(RESULT_CAP_BYTES + 1)
-        if len(data) <= RESULT_CAP_BYTES:
-            return data.decode(), False
-    except FileNotFoundError:
-        return None, False
-    except (OSError, UnicodeDecodeError):
-        pass
-    return None, True
-
-
-def read_phase(path: Path) -> str | None:
-    """Return the phase that a task entered last; None if its file is missing, empty or not a regular file."""
-    with contextlib.suppress(OSError), os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
-        return handle.read(PHASE_CAP_BYTES).decode(errors="replace").strip() or None
-    return None
 
 
 def tail(path: Path) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recapture.pool.folders import Folder
-from recapture.pool.protocol import Task
+from recapture.pool.protocol import Report, Task
 
 MAX_PROCESSES = 64
 """Number of processes that one task may have at a time; a compiler needs a few, a fork bomb grows without limit."""
@@ -222,12 +222,18 @@ class Child:
     weighed_again: float = 0.0
     reused: bool = False
     """Whether the process had run other tasks before."""
+    report: Report = field(init=False)
+    """What the process has sent about this task."""
     pids: set[int] = field(default_factory=set)
     """Every process of the task that was ever seen."""
     reported: set[int] = field(default_factory=set)
     """Those that the host knows."""
     others: frozenset[int] = field(default_factory=lambda: frozenset(segment.id for segment in segments()))
     """Segments of shared memory that are older than the task."""
+
+    def __post_init__(self) -> None:
+        """Expect the report of this task."""
+        self.report = Report(self.task.id)
 
     @property
     def scratch(self) -> Path:

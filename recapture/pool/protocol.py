@@ -1,7 +1,13 @@
-"""The messages between the host and the worker server: JSON lines over one socket."""
+"""The messages between the host and the worker server, JSON lines over one socket, and what a task's process reports.
+
+A task's process and the server have a socket pair of their own. No other process can write to it: a socket cannot be
+opened under ``/proc``, as a file or a pipe can. The process sends each phase that it enters as a line, and its result
+after a line with its length.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Literal
 
@@ -72,7 +78,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     limit, or the limit on the number of `processes`.
 
     `result` is JSON text from the task, not parsed or validated. It is None if the task left none, or left one that
-    cannot be read (`unreadable`: not a regular file, too large, or not UTF-8).
+    cannot be read (`unreadable`: another form, too large, or not UTF-8).
 
     `lost` means that a directory that the task or its server needs disappeared while the task ran, so that its result
     is invalid. This task or another one removed the directory, so the task must run again, alone. If it is lost again,
@@ -94,6 +100,87 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     unreadable: bool = False
     lost: bool = False
     reused: bool = False
+
+
+RESULT_CAP_BYTES = 16 * 1024 * 1024
+"""Bytes of the largest report of a task, which has its phases and its result."""
+
+PHASE_CAP_BYTES = 256
+"""Bytes of the longest name of a phase."""
+
+_PHASE = re.compile(rb"phase ([^\n]*)\n")
+_RESULT = re.compile(rb"(result|reusable) (\d{1,19}) (\d{1,9})\n")
+
+
+def phase_line(phase: str) -> bytes:
+    """Return what a process sends when it enters a phase."""
+    return b"phase %b\n" % " ".join(phase.split()).encode(errors="replace")[:PHASE_CAP_BYTES]
+
+
+def result_message(number: int, result: bytes, *, reusable: bool) -> bytes:
+    """Return what a process sends as the result of the task with this number.
+
+    `reusable` asks for another task of the group.
+    """
+    return b"%b %d %d\n%b" % (b"reusable" if reusable else b"result", number, len(result), result)
+
+
+class Report:
+    """What the process of the task with this `number` has sent so far. It may be anything, because it runs user code.
+
+    `result` is None until the whole result has arrived. `invalid` means that something else was sent than phases and
+    one result of this task, or more than `RESULT_CAP_BYTES`.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.phase: str | None = None
+        self.result: bytes | None = None
+        self.reusable = False
+        self.invalid = False
+        self._number = number
+        self._size = 0
+        self._unread = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        """Add what the process sent."""
+        self._size += len(chunk)
+        self._unread += chunk
+        while self._unread and not self.invalid:
+            header = _RESULT.match(self._unread)
+            if self.result is not None or self._size > RESULT_CAP_BYTES:
+                self.invalid = True
+            elif header is not None:
+                if not self._take_result(header):
+                    return
+            elif (line := _PHASE.match(self._unread)) is not None:
+                self.phase = line[1].decode(errors="replace")[:PHASE_CAP_BYTES].strip() or None
+                del self._unread[: line.end()]
+            elif b"\n" in self._unread or len(self._unread) > 2 * PHASE_CAP_BYTES:
+                self.invalid = True
+            else:  # the end of the line has not arrived
+                return
+
+    def _take_result(self, header: re.Match[bytes]) -> bool:
+        """Take the result after its line; False if a part of it has not arrived."""
+        end = header.end() + int(header[3])
+        if int(header[2]) != self._number or end > RESULT_CAP_BYTES:
+            self.invalid = True
+            return True
+        if len(self._unread) < end:
+            return False
+        self.result = bytes(self._unread[header.end() : end])
+        self.reusable = header[1] == b"reusable"
+        del self._unread[:end]
+        return True
+
+    def text(self) -> tuple[str | None, bool]:
+        """Return the text of the result, and whether there is something else that cannot be read."""
+        if self.invalid or (self._unread and self.result is None):
+            return None, True
+        try:
+            return None if self.result is None else self.result.decode(), False
+        except UnicodeDecodeError:
+            return None, True
 
 
 ToServer = Task | Preload

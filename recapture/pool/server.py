@@ -4,9 +4,12 @@ It runs as a separate process (see `recapture.pool.bootstrap`), single-threaded,
 initialises CUDA. Each child has its own session. When a child ends, or exceeds its deadline or a limit, all processes
 that it started are killed, even in other sessions: the server is the subreaper of its descendants.
 
-A process can run several tasks of a group, one after the other. It then has a link to the server. When its task has
-finished and left nothing that could influence another one, the process asks for the next task on that link. If there is
-none, the server closes the link, and the process ends as after any task.
+Each process has a link to the server, on which it reports its phases and its result. No other task has it, so none can
+report in another one's name.
+
+A process can run several tasks of a group, one after the other. When its task has finished and left nothing that could
+influence another one, its result asks for the next task. If there is none, the server closes the link, and the process
+ends as after any task.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import msgspec
 
 from recapture.pool import bootstrap
 from recapture.pool.folders import Folder
-from recapture.pool.output_files import cut, read_phase, read_result, tail
+from recapture.pool.output_files import cut, tail
 from recapture.pool.processes import Child, Running, check_caps, descendants, rss
 from recapture.pool.protocol import (
     GOODBYE,
@@ -44,7 +47,7 @@ from recapture.pool.protocol import (
     Task,
     ToServer,
 )
-from recapture.pool.worker import PHASE, RESULT, REUSABLE, STDERR, STDOUT, Following, run_task, set_process_option
+from recapture.pool.worker import STDERR, STDOUT, Following, Link, run_task, set_process_option
 from recapture.torch_api.preload import preload
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -85,41 +88,50 @@ def use_huge_pages() -> int:
 
 
 class Links:
-    """The server's ends of the links, by process id; the `selector` shows which process asks."""
+    """The server's ends of the links, by process id; the `selector` shows which process has sent something."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
         self._ends: dict[int, socket.socket] = {}
-        self._new: tuple[socket.socket, socket.socket] | None = None
+        self._new: tuple[socket.socket, socket.socket]
 
-    def create(self, *, needed: bool) -> None:
-        """Create the link of a process that is about to be forked, if it is `needed`."""
-        self._new = socket.socketpair() if needed else None
+    def create(self) -> socket.socket:
+        """Create the link of a process that is about to start, and return that process's end."""
+        self._new = socket.socketpair()
+        return self._new[1]
 
-    def inherited(self) -> socket.socket | None:
-        """Return the new process's end of its link; called in that process, in which it closes all other ends."""
-        for end in [*self._ends.values(), *(self._new or ())[:1]]:
+    def close_servers_ends(self) -> None:
+        """Close the server's ends of all links in a new process, which needs none of them."""
+        for end in [*self._ends.values(), self._new[0]]:
             end.close()
-        return None if self._new is None else self._new[1]
 
     def register(self, pid: int) -> None:
         """Listen to the new process; the selector has its id as data."""
-        if self._new is not None:
-            end, process_end = self._new
-            process_end.close()
-            end.setblocking(False)
-            self._ends[pid] = end
-            self._selector.register(end, selectors.EVENT_READ, pid)
+        end, process_end = self._new
+        process_end.close()
+        end.setblocking(False)
+        self._ends[pid] = end
+        self._selector.register(end, selectors.EVENT_READ, pid)
 
-    def asks(self, pid: int) -> bool:
-        """Whether a process asks for another task, and has not closed its end or written something else."""
-        with contextlib.suppress(OSError):
-            return self._ends[pid].recv(1 << 10) == REUSABLE
-        return False
+    def receive(self, child: Child) -> None:
+        """Add what a process has sent to the report of its task, without waiting.
+
+        The link is closed when the process has closed it, or has sent what is no report: nobody reads a flood.
+        """
+        while (end := self._ends.get(child.pid)) is not None:
+            try:
+                chunk = end.recv(1 << 20)
+            except BlockingIOError:
+                return
+            except OSError:
+                chunk = b""
+            child.report.add(chunk)
+            if not chunk or child.report.invalid:
+                self.close(child.pid)
 
     def send(self, pid: int, scratch: Path, task: Task) -> None:
         """Send a task to a process; a process that cannot receive it is dying."""
-        following = Following(str(scratch), task.task, task.payload, task.timeout)
+        following = Following(str(scratch), task.id, task.task, task.payload, task.timeout)
         with contextlib.suppress(OSError):
             self._ends[pid].sendall(msgspec.json.encode(following) + b"\n")
 
@@ -306,8 +318,12 @@ class Server:
         self.running[pid] = Child(task, pid, folder, started, reused=waiting is not None)
 
     def _continue(self, child: Child) -> None:
-        """Let a process that has finished its task run the next one of its group; without one, let it end."""
-        asks = self.links.asks(child.pid) and child.cause is None and child.folder.is_in_place()
+        """Receive what a process reports. If it has finished its task, let it run the next one of its group, or end."""
+        self.links.receive(child)
+        if child.report.result is None:
+            return
+        asks = child.report.reusable and not child.report.invalid
+        asks = asks and child.task.group is not None and child.cause is None and child.folder.is_in_place()
         task = take_next(self.queue, group=child.task.group) if asks else None
         if task is None:
             self.links.close(child.pid)
@@ -318,24 +334,26 @@ class Server:
         self._begin(task, waiting=child)
 
     def _fork(self, task: Task, scratch: Path) -> int:
-        self.links.create(needed=task.group is not None)
+        link = self.links.create()
         pid = os.fork()
         if pid == 0:
             with contextlib.suppress(OSError):  # the host has died
                 # Before any code of the task runs: it may kill this server.
                 self._send(Processes(task.id, [os.getpid()]))
-            link = self.links.inherited()
+            self.links.close_servers_ends()
             for resource in self.private:
                 resource.close()
-            run_task(scratch, task.task, bytes(task.payload), task.timeout, timed=task.timed, link=link)  # exits
+            # Does not return.
+            run_task(scratch, task.id, task.task, bytes(task.payload), task.timeout, timed=task.timed, link=Link(link))
         self.links.register(pid)
         return pid
 
     def _spawn(self, task: Task, scratch: Path) -> int:
         (scratch / "payload.json").write_bytes(bytes(task.payload))
-        command = bootstrap.command(
-            "recapture.pool.worker", str(scratch), task.task, str(task.timeout), "timed" if task.timed else "nice"
-        )
+        link = self.links.create()
+        link.set_inheritable(True)
+        words = (scratch, link.fileno(), task.id, task.task, task.timeout, "timed" if task.timed else "nice")
+        command = bootstrap.command("recapture.pool.worker", *map(str, words))
         with (scratch / STDERR).open("ab") as stderr:  # for errors of a Python that cannot start
             files = [
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -343,7 +361,9 @@ class Server:
                 (os.POSIX_SPAWN_DUP2, stderr.fileno(), 2),
             ]
             # Not Popen: creating the next Popen would collect this child's exit status before `_reap` does.
-            return os.posix_spawn(sys.executable, command, os.environ, file_actions=files)
+            pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=files)
+        self.links.register(pid)
+        return pid
 
     def _reap(self) -> None:
         """Collect every dead child: tasks, and orphans that tasks left behind."""
@@ -360,23 +380,24 @@ class Server:
                 self._finish(child, status)
 
     def _finish(self, child: Child, status: int) -> None:
-        self.links.close(child.pid)
         if child.cause is None:  # a task may start daemons or fill shared memory, and end between two checks
             check_caps(child, self.running.orphans(child), ended=True)
         self.running.kill(child)
         self.running.sweep(child if self.running else None)
+        self.links.receive(child)  # what it sent before it ended
+        self.links.close(child.pid)
         self._report(child, status)
 
     def _report(self, child: Child, status: int, *, lost: bool = False) -> None:
         """Remove what a task left behind, and tell the host how it ended."""
         gone = not child.folder.is_in_place()
         lost = lost or (gone and child.cause is None)
-        result, unreadable = (None, False) if gone or lost else read_result(child.scratch / RESULT)
+        result, unreadable = (None, False) if gone or lost else child.report.text()
         ended = Ended(
             id=child.task.id,
             cause=child.cause or "exit",  # type: ignore[arg-type]
             status=os.waitstatus_to_exitcode(status),
-            phase=None if gone or lost else read_phase(child.scratch / PHASE),
+            phase=None if gone or lost else child.report.phase,
             result=result,
             seconds=time.monotonic() - child.started,
             peak_rss=child.peak_rss,

@@ -3,10 +3,11 @@
 A child forked by the server calls `run_task`. Where forking is impossible, the server starts this module as a script,
 which does the same in a new process.
 
-A case runs in the same process as the code that compares it with eager and writes the result. So a malicious case can
+A case runs in the same process as the code that compares it with eager and reports the result. So a malicious case can
 falsify its own result, for example by replacing functions of torch or of this package. Isolation protects everything
-else from a case: the other cells, the run and its records, and the machine's memory, processes and time. Do not rely
-on verdicts about code that you do not trust.
+else from a case: the other cells, the run and its records, and the machine's memory, processes and time. It does not
+protect from a case that debugs the run's other processes (ptrace), which the user who runs it may do. Do not rely on
+verdicts about code that you do not trust.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import fcntl
 import os
 import resource
 import signal
@@ -22,24 +24,24 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from recapture.base.by_name import load
 from recapture.pool import processes
-from recapture.pool.protocol import LineBuffer
+from recapture.pool.protocol import LineBuffer, phase_line, result_message
 
 Enter = Callable[[str], None]
 
-RESULT = "result.json"
-PHASE = "phase"
 STDOUT = "stdout"
 STDERR = "stderr"
 
-REUSABLE = b"+"
-"""What a process of a group sends when it has finished a task and can run another."""
+FAILED = 70
+"""Exit status of a process that could not report a result; the traceback at the end of its stderr says why."""
+
+LINK_NUMBER = 500
+"""The lowest number of a link's descriptor, above those that code closes or writes to by mistake."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -55,18 +57,63 @@ class Reusable(bytes):
 
 
 class Following(msgspec.Struct, frozen=True):
-    """The next task of a process of a group: its scratch directory, function, payload and deadline in seconds."""
+    """The next task of a process of a group: its directory, number, function, payload and deadline in seconds."""
 
     scratch: str
+    number: int
     task: str
     payload: msgspec.Raw
     deadline: float
 
 
+class LinkLostError(Exception):
+    """The code that runs in this process closed the descriptor of its link, or replaced it."""
+
+
+class Link:
+    """This process's end of its link to the server."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._socket = link
+        with contextlib.suppress(OSError, ValueError):  # a lower limit on descriptors
+            self._socket = socket.socket(fileno=fcntl.fcntl(link, fcntl.F_DUPFD_CLOEXEC, LINK_NUMBER))
+            link.close()
+        self._identity = os.fstat(self._socket.fileno()).st_ino
+
+    def enter(self, phase: str) -> None:
+        """Report a phase, which shows where a crash happens."""
+        self._send(phase_line(phase))
+
+    def report(self, number: int, result: bytes) -> None:
+        """Report the result of the task with this number."""
+        self._send(result_message(number, result, reusable=isinstance(result, Reusable)))
+
+    def following(self) -> Following | None:
+        """Wait for the next task; None if there is none."""
+        buffer = LineBuffer()
+        with contextlib.suppress(OSError):
+            while chunk := self._socket.recv(1 << 16):
+                for line in buffer.add(chunk):
+                    return msgspec.json.decode(line, type=Following)
+        return None
+
+    def _send(self, data: bytes) -> None:
+        """Send to the server. Raises LinkLostError if the descriptor is no longer that of the link."""
+        number = self._socket.fileno()
+        try:
+            if os.fstat(number).st_ino == self._identity:
+                os.set_blocking(number, True)
+                self._socket.sendall(data)
+                return
+        except OSError:
+            pass
+        raise LinkLostError("the code closed or flooded the descriptor on which its process reports")
+
+
 def run_task(
-    scratch: Path, task: str, payload: bytes, deadline: float, *, timed: bool, link: socket.socket | None = None
+    scratch: Path, number: int, task: str, payload: bytes, deadline: float, *, timed: bool, link: Link
 ) -> None:
-    """Run one task in this process, write its result to the scratch directory, and exit. Never returns.
+    """Run the task with this number in this process, report its result on the link, and exit. Never returns.
 
     `task` is ``module:function``. The function receives the payload (JSON) and a callable, which it calls with the name
     of each phase that it enters, and returns its result (JSON). A `timed` task runs at normal priority, because its
@@ -74,9 +121,9 @@ def run_task(
 
     `deadline` is in seconds. Shortly before it, the stack is written to stderr, to show where a timeout hung.
 
-    After a result that is `Reusable`, the process asks the server for another task of its group over the `link`.
+    A result that is `Reusable` asks the server for another task of the group.
     """
-    status = 70
+    status = FAILED
     try:
         owner = os.getpid()
         _settle(nice=not timed)
@@ -85,43 +132,25 @@ def run_task(
         _one_thread()
         while True:
             faulthandler.dump_traceback_later(max(deadline - 0.5, deadline * 0.9), file=sys.__stderr__ or 2)
-            result = load(task)(payload, partial(_enter_phase, scratch))
+            result = load(task)(payload, link.enter)
             if os.getpid() != owner:
                 _exit(0)  # the case forked, and this is the child
-            unfinished = scratch / f".{RESULT}"
-            unfinished.write_bytes(result)
-            unfinished.replace(scratch / RESULT)
+            faulthandler.cancel_dump_traceback_later()
+            _flush()  # before the report, because the server then reads what the task printed
+            link.report(number, result)
             status = 0
-            following = _following(link) if link is not None and isinstance(result, Reusable) else None
+            following = link.following() if isinstance(result, Reusable) else None
             if following is None:
                 break
-            status = 70
-            scratch, task, deadline = Path(following.scratch), following.task, following.deadline
-            payload = bytes(following.payload)
+            status = FAILED
+            scratch, number, task = Path(following.scratch), following.number, following.task
+            payload, deadline = bytes(following.payload), following.deadline
             _enter_scratch(scratch)
     except BaseException:  # the server reports that the result is missing; the traceback is in stderr
         traceback.print_exc()
     finally:
         _flush()
         _exit(status)
-
-
-def _enter_phase(scratch: Path, phase: str) -> None:
-    """Record a phase; the file is opened each time, because a case may close every open file."""
-    (scratch / PHASE).write_text(phase)
-
-
-def _following(link: socket.socket) -> Following | None:
-    """Ask the server for the next task; None if there is none."""
-    faulthandler.cancel_dump_traceback_later()
-    _flush()
-    buffer = LineBuffer()
-    with contextlib.suppress(OSError):  # the case closed the link
-        link.sendall(REUSABLE)
-        while chunk := link.recv(1 << 16):
-            for line in buffer.add(chunk):
-                return msgspec.json.decode(line, type=Following)
-    return None
 
 
 def _flush() -> None:
@@ -199,10 +228,15 @@ def canary(payload: bytes, _enter: Enter) -> bytes:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the task whose payload the server wrote to a scratch directory; arguments: ``DIR TASK DEADLINE TIMED``."""
-    scratch, task, deadline, timed = Path(arguments[0]), arguments[1], float(arguments[2]), arguments[3] == "timed"
+    """Run the task whose payload the server wrote to a scratch directory.
+
+    Arguments: ``DIR LINK NUMBER TASK DEADLINE TIMED``, where LINK is the number of an inherited descriptor.
+    """
+    scratch, link, number, task, deadline, timed = Path(arguments[0]), *arguments[1:]
     os.setsid()
-    run_task(scratch, task, (scratch / "payload.json").read_bytes(), deadline, timed=timed)
+    payload = (scratch / "payload.json").read_bytes()
+    own_end = Link(socket.socket(fileno=int(link)))
+    run_task(scratch, int(number), task, payload, float(deadline), timed=timed == "timed", link=own_end)
 
 
 if __name__ == "__main__":

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from recapture.base.errors import EnvironmentUnfitError
+from recapture.base.scrub import scrub
+from recapture.base.text import one_line, shorten
 from recapture.pool.client import Client, ServerDiedError, SlowStartError
 from recapture.pool.folders import Home
 from recapture.pool.protocol import Ended, task_name
-from recapture.pool.worker import canary
+from recapture.pool.worker import FAILED, canary
 
 T = TypeVar("T")
 
 BARE = "bare"
 """The level of a server that has imported torch and nothing else."""
+
+LONGEST_REASON = 200
+"""Characters of the exception that is quoted where a process could not report a result."""
+
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+"""The last line of a traceback."""
 
 CANARY = task_name(canary)
 
@@ -238,4 +247,7 @@ def cause_of_death(ended: Ended) -> str:
         with contextlib.suppress(ValueError):
             return f"died of {signal.Signals(-ended.status).name}"
         return f"died of signal {-ended.status}"
+    last = (ended.stderr.strip().splitlines() or [""])[-1]
+    if ended.status == FAILED and _EXCEPTION.match(last):
+        return f"could not report a result: {scrub(shorten(one_line(last), LONGEST_REASON))}"
     return f"exited with status {ended.status} and without a result"

@@ -42,6 +42,9 @@ TIMINGS_VERSION: Literal[1] = 1
 CONFORMANCE = "conformance.jsonl"
 PARTIAL = "conformance.partial.jsonl"
 TIMINGS = "timings.jsonl"
+MOST_RECORD = 1 << 20
+"""Bytes of the longest record; those of real cells have a few thousand."""
+
 MOST_OUTPUT = 512 << 20
 """Bytes of the largest file of cells' printed output that is read."""
 
@@ -164,6 +167,14 @@ def append_record(handle: int, row: Record | Timing) -> None:
     If the disk is full, raises OSError and writes no part of the row.
     """
     append_line(handle, _line(row))
+
+
+def check_writable(row: Record) -> None:
+    """Raise ValueError for a record that `read_jsonl` would refuse, or that is absurdly long."""
+    text = _record_text(row)
+    if len(text) > MOST_RECORD:
+        raise ValueError(f"a record of {len(text)} bytes")
+    _decode_record(text)
 
 
 def read_jsonl(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get_args
 
 import msgspec
 
 from recapture.base.option_fields import GIB
+from recapture.base.scrub import without_secrets_inside
 from recapture.machine import doctor
 from recapture.pool.worker_pool import cause_of_death
-from recapture.records.record import INPUT, Phase
+from recapture.records.record import INPUT, Phase, Record, check_writable
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from recapture.pool.protocol import Ended
     from recapture.records.record import ErrorInfo
@@ -41,6 +43,10 @@ class Judged(Protocol):
 R = TypeVar("R", bound=Judged)
 
 
+def accept(result: Judged) -> None:
+    """Accept any result of the right type."""
+
+
 @dataclass(frozen=True)
 class OutcomeReader(Generic[R]):
     """Turns the end of a task's process into a result of type `kind`.
@@ -49,6 +55,9 @@ class OutcomeReader(Generic[R]):
     is `explainable` and a failing check explains its error or output, the machine is at fault, not the compiler, and
     the verdict becomes ``environment``; a silently wrong result loses its differences, because nothing was compared.
     `checks` are read only for text that a check could explain.
+
+    `check` raises ValueError for a result that has the right type and that no task of this project gives. Such a result
+    is a crash of its cell: in a file, it would make every later reader refuse all results there.
     """
 
     kind: type[R]
@@ -56,6 +65,7 @@ class OutcomeReader(Generic[R]):
     memory: int
     checks: Iterable[doctor.Check]
     explainable: Callable[[R], bool]
+    check: Callable[[R], None] = accept
 
     def read(self, ended: Ended) -> R:
         """Return the outcome of a task that ended; no result that a task leaves makes this raise."""
@@ -67,7 +77,11 @@ class OutcomeReader(Generic[R]):
         if ended.result is None or ended.status != 0:
             return self._explained(self._failed(Verdict.CRASH, ended.phase, cause_of_death(ended)), ended)
         try:
-            result = msgspec.json.decode(ended.result, type=self.kind)
+            msgspec.json.decode(ended.result, type=self.kind)  # its errors name the place in the text
+            result = msgspec.convert(
+                without_secrets_inside(msgspec.json.decode(ended.result)), self.kind, str_keys=True
+            )
+            self.check(result)
         except (ValueError, RecursionError) as error:  # a task may write any bytes
             why = " ".join(str(error).split())[:MOST_EXPLAINED]
             result = self._failed(Verdict.CRASH, ended.phase, f"left an unreadable result: {why}")
@@ -100,6 +114,17 @@ class OutcomeReader(Generic[R]):
             changed |= {"differences": (), "input": None}  # of an eager that the machine broke
         replaced: R = msgspec.structs.replace(result, **changed)  # type: ignore[type-var]
         return replaced
+
+
+def check_result(result: CellResult) -> None:
+    """Raise ValueError for a result of a cell whose record could not be read again."""
+    row = Record(case="", compiler="", device="", case_hash="", **recorded_fields(result))
+    check_writable(row)
+
+
+def recorded_fields(result: CellResult) -> dict[str, Any]:
+    """Return the fields of a result that its record has."""
+    return {name: getattr(result, name) for name in result.__struct_fields__ if name != "facts"}
 
 
 def explainable(result: CellResult) -> bool:

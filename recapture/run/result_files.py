@@ -13,6 +13,7 @@ import msgspec
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line, write_atomically
 from recapture.base.locks import locked, open_to_append, refuse_irregular
+from recapture.base.scrub import without_secrets
 from recapture.machine.environment import (
     ENVIRONMENT,
     counted,
@@ -223,7 +224,7 @@ class Ledger:
         """Write one finished cell to disk at once. Raises OSError, naming the directory, if the disk is full."""
         key = row.key
         timing = msgspec.structs.replace(timing, origin=self.origin_id)
-        output = {"cell": row.cell, "stdout": stdout, "stderr": stderr}
+        output = {"cell": row.cell, "stdout": without_secrets(stdout), "stderr": without_secrets(stderr)}
         try:
             append_record(self._partial_timings, timing)  # first: a record without it would have no origin
             append_record(self._partial, row)

@@ -20,7 +20,7 @@ from recapture.records.record import CellKey, ClaimResult, Record, Timing
 from recapture.records.shard_files import SHARD, write_shard
 from recapture.run.cell import CellResult
 from recapture.run.durations import recorded_seconds
-from recapture.run.outcomes import OutcomeReader, explainable
+from recapture.run.outcomes import OutcomeReader, check_result, explainable, recorded_fields
 from recapture.run.plan import PlannedCell, RunOptions, plan_cells, refused_cases
 from recapture.run.preparation import IMPORTS, TwoServers, begin_survey, collect_suites, few_cells, survey
 from recapture.run.result_files import Ledger
@@ -250,7 +250,12 @@ class CellExecution:
         """Cells that ended otherwise than known in a process that others had used before, and run again alone."""
         self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
         self.outcomes = OutcomeReader(
-            CellResult, timeout=options.timeout, memory=options.memory, checks=checks, explainable=explainable
+            CellResult,
+            timeout=options.timeout,
+            memory=options.memory,
+            checks=checks,
+            explainable=explainable,
+            check=check_result,
         )
 
     def run(self, cells: list[PlannedCell]) -> None:
@@ -318,7 +323,7 @@ class CellExecution:
             compiler=compiler,
             device=device,
             case_hash=cell.info.hash,
-            **{name: getattr(findings, name) for name in CellResult.__struct_fields__ if name != "facts"},
+            **recorded_fields(findings),
         )
         # Here, not in the child: a claim may be about how the process ended.
         claims = tuple(

@@ -124,6 +124,7 @@ class ProcessState:
         self._settings = read_settings()
         self._names = {name: dict(vars(owner)) for name, owner in _owners().items()}
         self._own = _own_modules()
+        self._descriptors = _open_descriptors()
 
     def is_unchanged(self) -> bool:
         """Whether the state is as it was when this object was made, as far as it can be seen."""
@@ -131,6 +132,8 @@ class ProcessState:
         if read_settings() != self._settings or any(
             name not in owners or _was_patched(before, vars(owners[name])) for name, before in self._names.items()
         ):
+            return False
+        if not self._descriptors <= _open_descriptors():
             return False
         return _own_modules() == self._own  # a module that was imported meanwhile may have been changed since
 
@@ -148,6 +151,15 @@ def _owners() -> dict[str, Any]:
     }
     kinds = (torch.Tensor, torch.nn.Module, torch.nn.Parameter, torch.autograd.Function, torch.fx.Tracer)
     return modules | {kind.__qualname__: kind for kind in kinds}
+
+
+def _open_descriptors() -> set[str]:
+    """Return the numbers of the open descriptors. Libraries open some and keep them; none of them closes another's."""
+    folder = "/proc/self/fd"
+    with contextlib.suppress(OSError):
+        # The listing's own descriptor is closed when it is looked for.
+        return {number for number in os.listdir(folder) if os.path.lexists(f"{folder}/{number}")}  # noqa: PTH208
+    return set()
 
 
 def _own_modules() -> dict[str, dict[str, tuple[int, int]]]:

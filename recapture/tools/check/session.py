@@ -23,6 +23,7 @@ from recapture.cases.compilers import builtin_compilers, compiler_facts
 from recapture.command.command_table import of_tools
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
+from recapture.pool.worker import FAILED
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
 from recapture.records.verdicts import FAILING, RIGHT, Verdict
 from recapture.run.plan import RunOptions
@@ -49,9 +50,6 @@ SHARE_OF_EAGER = 0.5
 
 MOST_DEATHS = 5
 """The most derived inputs that may end the process that tries them."""
-
-BUG_OF_RECAPTURE = 70
-"""Exit status of a process of the pool whose own code raised an exception."""
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 """A frame as Python's watchdog and fault handler write it, the innermost first."""
@@ -283,7 +281,7 @@ def prepare(pool: WorkerPool, request: CheckRequest, options: CheckOptions) -> P
         if stage in STAGES and answer.cause == "memory" and memory < whole:
             memory = whole  # the example itself is that large
             continue
-        if stage in STAGES or stage in without or len(without) == MOST_DEATHS or answer.status == BUG_OF_RECAPTURE:
+        if stage in STAGES or stage in without or len(without) == MOST_DEATHS or answer.status == FAILED:
             where = STAGES.get(stage, f"in the call with the input {stage}")
             raise UsageError(f"{request.title} {how_it_ended(answer, options)} {where}{_place(answer.stderr)}")
         without |= {stage: "it takes too long" if TOO_SLOW in answer.stderr else cause_of_death(answer)}
@@ -295,7 +293,7 @@ def how_it_ended(ended: Ended, options: CheckOptions) -> str:
         return f"is not done after --timeout {options.timeout:g} s,"
     if ended.cause == "memory":
         return f"needs more than --memory {options.memory / GIB:g} GiB"
-    if ended.status == BUG_OF_RECAPTURE and ended.cause == "exit":
+    if ended.status == FAILED and ended.cause == "exit":
         return f"cannot be examined ({scrub(_last_line(ended.stderr))})"
     if ended.status < 0:
         return f"{cause_of_death(ended).replace('died', 'dies')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ import msgspec
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.option_fields import argument, option
+from recapture.base.scrub import without_secrets
 from recapture.cases.collection import Selection, find_suites
+from recapture.machine.describe import PUBLIC_VARIABLES, SWITCHES
 from recapture.records.artifact_folders import ARTIFACTS, INDEX, artifacts_folder
 from recapture.records.cell_facts import CellFacts
 from recapture.records.directories import holds_results, read_results
@@ -68,8 +71,36 @@ def explain_cells(
             suite, _, case = record.case.partition("::")
             written = artifacts_folder(place / ARTIFACTS, suite, case, record.compiler)
             if written.is_dir():
+                remove_secrets(written)
                 folders[record.cell] = _keep(written, artifacts_folder(artifacts, suite, case, record.compiler))
         return summary, folders
+
+
+def remove_secrets(folder: Path) -> None:
+    """Remove secrets from the text files of a folder of artifacts, which people send to one another.
+
+    Torch's scripts set every environment variable whose name begins with TORCH. Of those, the values of switches and of
+    `PUBLIC_VARIABLES` stay. A file that is no text, such as a compiled library, stays as it is.
+    """
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        try:
+            text = path.read_bytes().decode()
+        except UnicodeDecodeError:
+            continue
+        public = without_secrets(_SET_VARIABLE.sub(_public_setting, text))
+        if public != text:
+            path.write_bytes(public.encode())
+
+
+_SET_VARIABLE = re.compile(r"os\.environ\['(?P<name>\w+)'\] = '(?P<value>[^']*)'")
+"""A line of a script that torch writes, also inside a JSON text; torch replaces quotation marks in values."""
+
+
+def _public_setting(setting: re.Match[str]) -> str:
+    public = setting["name"] in PUBLIC_VARIABLES or setting["value"] in SWITCHES
+    return setting[0] if public else f"# {setting['name']} was set"
 
 
 def _keep(written: Path, folder: Path) -> Path:

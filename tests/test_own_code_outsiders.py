@@ -401,6 +401,30 @@ def test_a_spread_that_being_watched_makes_excuses_nothing(served):
     assert "example" in row.wrong_on
 
 
+def test_fx_knows_no_size_and_a_recording_keeps_that_of_its_example(served):
+    result = outsider("further.py", "of_at_most_eight_rows", "4x3", compilers=("fx", "make_fx"))
+    assert result["fx"].advice.startswith("a branch needs a value, size or device, which fx does not know")
+    assert result["make_fx"].words.startswith("right on the example, fails loudly on batch=1")
+    assert result["make_fx"].advice.startswith(
+        "it recorded the path and sizes of the example, and batch=1 needs others"
+    )
+
+
+def test_a_condition_of_an_exported_program_is_told_from_another_kind_of_input(served):
+    result = outsider("further.py", "of_another_size_than_ten", "4x5", compilers=("export:dynamic",))
+    assert "!= 10" in result["export:dynamic"].reason
+    assert result["export:dynamic"].advice.endswith("the program holds under the condition that the message names")
+    result = outsider("further.py", "with_a_second_tensor", "4x5", "4x5", compilers=("export:dynamic",))
+    assert result["export:dynamic"].input == "args[1]=None"
+    assert result["export:dynamic"].advice.endswith("export once for each kind of input")
+
+
+def test_the_cause_within_the_interpreter_of_torchscript_is_said(served):
+    row = outsider("further.py", "with_a_second_tensor", "4x5", "4x5", compilers=("jit.trace",))["jit.trace"]
+    assert row.words == "right on the example, fails loudly on args[1]=None"
+    assert row.reason.startswith("call on args[1]=None: RuntimeError: Expected a proper Tensor but got None")
+
+
 def test_lines_fit_a_terminal(served):
     result = outsider("two_numbers.py", "power", "3", "=2.0", "=2.0", compilers=("jit.script", "fx", "make_fx"))
     lines = [*map(check_line, result.rows), *check_details(result.report, verbose=True).splitlines()]

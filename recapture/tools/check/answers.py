@@ -35,6 +35,9 @@ count only where they are named.
 SHOWN_NAMES = 4
 """The most inputs that are named in a sentence."""
 
+_OF_THE_INTERPRETER = "The following operation failed in the TorchScript interpreter."
+"""The first line of what TorchScript says of any failing call; the cause is in the last one."""
+
 _HELD_OUT = re.compile(r"held_out\[(\d+)\]")
 
 ON_DATA = (
@@ -47,6 +50,14 @@ ON_DATA = (
 
 OF_SIZE = r"dynamic shape operator|nonzero|masked_select|boolean (mask|ind)|_unique|data[- ]dependent (output|shape)"
 """What torch says about a result whose size depends on values."""
+
+_UNKNOWN_TO_FX = "symbolically traced variables cannot be used as inputs to control flow"
+"""What `torch.fx` says about any branch on what it traces: also one on a size, a dtype or the device."""
+
+_GUARD = re.compile(r"\bguard", re.IGNORECASE)
+"""What an exported program says about an input that breaks a condition under which it was exported."""
+
+_INSTEAD_OF_A_RECORDING = "use torch.compile or torch.export"
 
 _OF_A_RESULT = re.compile(
     r"output of the tracer|Tracer cannot infer type|Only tensors, lists|didn't return any values|"
@@ -251,6 +262,9 @@ def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> Check
     elif record.verdict is Verdict.SPECIALIZED:
         record = msgspec.structs.replace(record, input=others[0].input, differences=others)
     name = around.name
+    if record.error is not None and record.error.message.startswith(_OF_THE_INTERPRETER):
+        cause = record.error.message.strip().rpartition("\n")[2].removeprefix(f"{record.error.type}: ")
+        record = msgspec.structs.replace(record, error=msgspec.structs.replace(record.error, message=cause))
     return CheckRow(
         compiler=record.compiler,
         verdict=record.verdict.value,
@@ -313,9 +327,7 @@ def _if_wrong(record: Record, around: Circumstances) -> str:
     if " is args" in on or " overlaps args" in on:
         return "tensors that share memory change one another: clone one of them before the call"
     if family in (Family.TRACE, Family.ATEN) and record.verdict is Verdict.SPECIALIZED:
-        return (
-            f"it recorded the path and sizes of the example, and {on} needs others: use torch.compile or torch.export"
-        )
+        return f"it recorded the path and sizes of the example, and {on} needs others: {_INSTEAD_OF_A_RECORDING}"
     if family in (Family.EXPORT, Family.AOTI) and record.verdict is Verdict.SPECIALIZED:
         return f"it holds for inputs like the example alone: compare inputs such as {on} with the example before a call"
     if family == Family.DYNAMO:
@@ -329,6 +341,11 @@ def _if_refused(record: Record) -> str:
     message = "" if record.error is None else record.error.message
     if _OF_A_RESULT.search(message):
         return "it cannot record a result of this type: return tensors or tuples of them, or use torch.compile"
+    if _UNKNOWN_TO_FX in message:
+        return (
+            "a branch needs a value, size or device, which fx does not know while it traces: use torch.compile, or "
+            "keep its module whole with Tracer.is_leaf_module"
+        )
     if re.search(ON_DATA, message, re.IGNORECASE):
         return (
             "a tensor's value decides a branch: use torch.where or torch.cond, or torch.compile, which breaks the graph"
@@ -351,10 +368,14 @@ def _if_failed(record: Record, around: Circumstances) -> str:
     """Return what helps where a call or backward raises, and eager's does not."""
     compiler = compiler_facts(record.compiler)
     on = around.name(record.input or "the example")
+    if compiler.family in (Family.TRACE, Family.ATEN) and record.phase == "call" and record.input != "example":
+        return f"it recorded the path and sizes of the example, and {on} needs others: {_INSTEAD_OF_A_RECORDING}"
     if compiler.family not in (Family.EXPORT, Family.AOTI):
         return f"it fails loudly on {on}, where eager works"
     if not compiler.sees_held_out:
         return f"it refuses {on} loudly: export with dynamic shapes, or once for each kind of input"
     if around.size_of_one:
         return f"it refuses {on} loudly: the example has a size of 1, which torch takes as fixed: use 2 or more"
-    return f"it refuses {on} loudly: torch fixed a size or value of the example, which its message names"
+    if _GUARD.search("" if record.error is None else record.error.message):
+        return f"it refuses {on} loudly: the program holds under the condition that the message names"
+    return f"it refuses {on} loudly: export once for each kind of input"

@@ -326,3 +326,17 @@ def unknown_name():
 
 def missing_name():
     return {"scale": torch.ones(2)}
+
+
+def of_at_most_eight_rows(x):
+    rows, columns = x.shape
+    assert rows <= 8
+    return x.view(rows * columns) * 2
+
+
+def of_another_size_than_ten(x):
+    return x * 3 if x.shape[1] == 10 else x * 2
+
+
+def with_a_second_tensor(x, y):
+    return x if y is None else x + y.relu()

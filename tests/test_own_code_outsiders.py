@@ -221,6 +221,13 @@ def test_inputs_ask_for_gradients_and_it_is_said_where_none_are_compared(
 # --- tensors that share memory, sizes, pairs of numbers, subclasses -----------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["KeepsItsActivation", "WithWeightNorm"])
+def test_what_a_call_computes_and_keeps_has_no_gradient(served, name):
+    result = outsider("further.py", name, "3x4", compilers=("compile:aot_eager",), train=True, most_inputs=2)
+    assert not [text for text in result["compile:aot_eager"].differences if "gradient" in text]
+    assert result["compile:aot_eager"].verdict == "pass"
+
+
 def test_overlapping_arguments_are_tried(served):
     row = outsider("overlapping_views.py", "shift", example=(None, "apart"), compilers=("compile:aot_eager",))[
         "compile:aot_eager"

@@ -340,3 +340,23 @@ def of_another_size_than_ten(x):
 
 def with_a_second_tensor(x, y):
     return x if y is None else x + y.relu()
+
+
+class KeepsItsActivation(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.last = None
+
+    def forward(self, x):
+        self.last = self.linear(x)
+        return self.last.relu()
+
+
+class WithWeightNorm(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.utils.weight_norm(torch.nn.Linear(4, 4))
+
+    def forward(self, x):
+        return self.linear(x)

@@ -1,10 +1,14 @@
 """The commands and programs in the project's documents: finding them, running them, comparing what they print.
 
-A fenced block of ``sh`` or ``python`` is run, in the order of its document, in a temporary copy of what the commands read.
-Each command has to end with exit status 0, or with N where ``# exit status N`` ends its line.
+A fenced block of ``sh`` or ``python`` is run, in the order of its document: in a temporary copy of what the commands read,
+with this Python, and for the documents that a newcomer follows also in a fresh clone, with the environment that the
+README makes and nothing else (`make_clone`).
+Each command has to end with exit status 0, or with N where ``# exit status N`` ends its line. A line of Python that ends
+with ``# raises an AssertionError`` has to raise it.
 Comments directly above a block say what is special about it:
 
 - ``<!-- not run: REASON -->``: it is not run;
+- ``<!-- only in a clone: REASON -->``: it is run in a fresh clone alone;
 - ``<!-- file: NAME -->``: it is written to a file, which a later command of the document names;
 - ``<!-- output -->``: a block of ``text`` that the command above it has to print.
 
@@ -32,9 +36,19 @@ COPIED = ("results", "suites", "docker", "examples")
 SECONDS = 300
 """Seconds that one block may take."""
 
-_COMMENT = re.compile(r"<!--\s*(not run|file|output)\s*(?::\s*(.*?))?\s*-->")
+SET_UP_SECONDS = 1800
+"""Seconds that the set-up of a clone may take: it downloads 3 GB where uv's cache is empty."""
+
+_COMMENT = re.compile(r"<!--\s*(not run|only in a clone|file|output)\s*(?::\s*(.*?))?\s*-->")
 
 _STATUS = re.compile(r"^(.*?)\s+# exit status (\d+)$", re.MULTILINE)
+_RAISES = re.compile(r"^(\S.*?)\s+# raises an? (\w+)\b.*$", re.MULTILINE)
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""What a newcomer's shell begins with as PATH."""
+
+OF_DEVELOPERS = re.compile(r"PYTHON|PYTEST_|COV_|NOX|VIRTUAL_ENV|OMP_NUM_THREADS|TORCH|TRITON|RECAPTURE_|GITHUB_")
+"""How variables of the shell begin that a newcomer does not have."""
 
 
 class DocumentError(Exception):
@@ -100,7 +114,7 @@ def check_blocks(blocks: list[Block]) -> None:
             continue
         if block.language not in LANGUAGES:
             raise DocumentError(f"line {block.line}: label the block as one of {', '.join(sorted(LANGUAGES))}")
-        if block.marks.get("not run") == "":
+        if "" in (block.marks.get("not run"), block.marks.get("only in a clone")):
             raise DocumentError(f"line {block.line}: not run, and no reason is given")
         if "file" in block.marks and not any(
             block.marks["file"] in later.text for later in blocks[number + 1 :] if later.language == "sh"
@@ -147,8 +161,32 @@ def make_copy(folder: Path) -> None:
         script.chmod(0o755)
 
 
-def run_document(text: str, folder: Path) -> int:
-    """Run the blocks of a document that are to be run, in a folder made by `make_copy`; return their number."""
+def make_clone(folder: Path) -> dict[str, str]:
+    """Clone the repository to ``folder/recapture`` and set it up as the README says; return the shell's variables then.
+
+    What is committed is cloned. Packages come from uv's cache where it has them; all else is in `folder`.
+    """
+    clone = folder / "recapture"
+    subprocess.run(["git", "-c", "safe.directory=*", "clone", "--quiet", ROOT, clone], check=True)
+    (folder / "tmp").mkdir()
+    newcomer = {name: value for name, value in os.environ.items() if not OF_DEVELOPERS.match(name)}
+    newcomer |= {
+        "PATH": SYSTEM_PATH,
+        "TMPDIR": str(folder / "tmp"),
+        "RECAPTURE_CACHE": str(folder / "cache"),
+        "COLUMNS": "100",
+    }
+    (block,) = find_blocks("\n" + section((clone / "README.md").read_text(encoding="utf-8"), "Set up"))
+    variables = folder / "variables"
+    _run(Block(block.line, "sh", f"{block.text}env --null > {variables}\n", {}), clone, newcomer, SET_UP_SECONDS)
+    return dict(line.split("=", 1) for line in variables.read_text().split("\0") if line)
+
+
+def run_document(text: str, folder: Path, environment: dict[str, str] | None = None) -> int:
+    """Run the blocks of a document that are to be run, and return their number.
+
+    The folder is one that `make_copy` made, or with the environment that `make_clone` returned, its clone.
+    """
     blocks = find_blocks(text)
     check_blocks(blocks)
     ran = 0
@@ -158,15 +196,17 @@ def run_document(text: str, folder: Path) -> int:
             if not matches(block.text, printed):
                 raise DocumentError(f"line {block.line}: the document shows\n{block.text}\nand printed was\n{printed}")
         elif block.language in ("sh", "python") and "not run" not in block.marks:
+            if environment is None and "only in a clone" in block.marks:
+                continue
             if "file" in block.marks:
                 (folder / block.marks["file"]).write_text(block.text)
                 continue
-            printed = _run(block, folder)
+            printed = _run(block, folder, environment or make_environment(folder), SECONDS)
             ran += 1
     return ran
 
 
-def _run(block: Block, folder: Path) -> str:
+def _run(block: Block, folder: Path, environment: dict[str, str], seconds: float) -> str:
     """Run one block in a folder; return its standard output."""
     if block.language == "sh":
         checked = _STATUS.sub(
@@ -174,20 +214,28 @@ def _run(block: Block, folder: Path) -> str:
         )
         command = ["bash", "-euo", "pipefail", "-c", checked]
     else:
-        command = [sys.executable, "-c", block.text]
+        command = ["python", "-c", _RAISES.sub(_that_it_raises, block.text)]
     ended = subprocess.run(
         command,
         cwd=folder,
-        env=make_environment(folder),
+        env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=seconds,
         check=False,
     )
     if ended.returncode != 0:
         raise DocumentError(f"line {block.line}: failed:\n{block.text}\n{ended.stdout}{ended.stderr}")
     return ended.stdout
+
+
+def _that_it_raises(line: re.Match[str]) -> str:
+    """Return a program that ends with an error unless a line of a document raises what the document says."""
+    return (
+        f"try:\n    {line[1]}\nexcept {line[2]}:\n    pass\n"
+        f"else:\n    raise SystemExit('the document says that this raises {line[2]}: ' + {line[1]!r})"
+    )
 
 
 def make_environment(folder: Path) -> dict[str, str]:

@@ -63,9 +63,12 @@ def test_the_readme_and_the_guides_have_commands_that_run():
         ("```sh\nfalse | true\n```\n", "failed"),
         ("```sh\necho one\n```\n<!-- output -->\n```text\ntwo\n```\n", "the document shows"),
         ("```python\nraise SystemExit(3)\n```\n", "failed"),
+        ("```python\nprint(1)  # raises an AssertionError\n```\n", "says that this raises AssertionError"),
+        ("```python\nint('a')  # raises an AssertionError\n```\n", "ValueError"),
         ("```bash\ntrue\n```\n", "label the block"),
         ("```\ntrue\n```\n", "label the block"),
         ("<!-- not run: -->\n```sh\ntrue\n```\n", "no reason"),
+        ("<!-- only in a clone: -->\n```sh\ntrue\n```\n", "no reason"),
         ("<!-- file: a.py -->\n```python\n1\n```\n", "no later command names a.py"),
         ("<!-- output -->\n```text\none\n```\n", "without a command"),
         ("```sh\ntrue\n", "no end"),
@@ -83,8 +86,9 @@ def test_a_right_document_runs_in_order(tmp_path):
     text = (
         "<!-- file: a.py -->\n```python\nprint('one')\n```\n\n```sh\npython a.py > a.txt\n```\n\n"
         "```sh\nfalse  # exit status 1\ncat a.txt\n```\n<!-- output -->\n```text\none\n```\n\n<!-- not run: no GPU -->\n```sh\nfalse\n```\n"
+        "<!-- only in a clone: slow -->\n```sh\nfalse\n```\n```python\nassert 0  # raises an AssertionError\n```\n"
     )
-    assert run_document(text, tmp_path) == 2
+    assert run_document(text, tmp_path) == 3
 
 
 def test_a_marked_block_inside_a_list_is_found():

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from recapture.cases.collection import find_suites
@@ -34,7 +35,7 @@ class Clock:
     def __init__(self) -> None:
         self.begin = self.end = 0.0
 
-    def start(self, total: int, estimate_seconds: float | None, expected: object) -> None:  # noqa: ARG002 - as the runner calls it
+    def start(self, likely: Mapping[str, float], jobs: int, *, guessed: bool) -> None:  # noqa: ARG002 - as the runner calls it
         """Start the clock."""
         self.begin = time.monotonic()
 

@@ -19,7 +19,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,10 +45,10 @@ class Clock:
     first: float = 0.0
     last: float = 0.0
 
-    def start(self, total: int, estimate_seconds: float | None, expected: object) -> None:  # noqa: ARG002 - the runner passes them
+    def start(self, likely: Mapping[str, float], jobs: int, *, guessed: bool) -> None:  # noqa: ARG002 - the runner passes them
         """Record that the cells are about to run."""
         self.first = self.last = time.monotonic()
-        print(f"  {total} cells after {self.first - self.began:.1f} s of preparation", flush=True)
+        print(f"  {len(likely)} cells after {self.first - self.began:.1f} s of preparation", flush=True)
 
     def cell_started(self, cell: str) -> None:
         """Do nothing."""

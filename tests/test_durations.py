@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from test_ledger import ledger
 
-from recapture.records.record import Record, Timing, write_jsonl
+from recapture.records.record import CellKey, Record, Timing, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.run import durations
 from recapture.run.durations import earlier_runs
@@ -69,18 +69,33 @@ def test_a_cell_that_hangs_no_more_here_is_not_kept_apart(results):
         assert mine.hanging == set()
 
 
-def test_a_hanging_cell_is_expected_to_take_its_deadline(results):
-    ran(results, "one", "d", 2.0, Verdict.TIMEOUT)
-    ran(results, "two", "a", 4.0)
-    mine = ledger(results, "ad")
-    mine.directory = results / "image" / "cpu"
-    with mine:
-        assert mine.expected(mine.missing()) == {"s::d::eager": 10.0, "s::a::eager": 4.0}
+def test_a_cell_is_likely_to_take_what_it_took_with_the_nearest_release_and_at_most_its_deadline(results):
+    for image, seconds in (("torch2.2.2-cu121", 9.0), ("torch2.10.0-cu128", 4.0), ("torch2.15.0-cu132", 7.0)):
+        ran(results, image, "a", seconds)
+    ran(results, "torch2.10.0-cu128-apart", "d", 300.0, Verdict.TIMEOUT)
+    likely = {
+        key.case: expected.likely for key, expected in earlier_runs(results, "cpu", "bare-torch2.11.0-cpu").items()
+    }
+    assert likely == {"s::a": 4.0, "s::d": 300.0}
+    assert earlier_runs(results, "cpu", "torch2.15.0-cu132")[CellKey("s::a", "eager", "cpu")].likely == 7.0
+    own = ledger(results, "ad")
+    own.directory = results / "image" / "cpu"
+    with own:
+        assert own.likely_seconds(own.missing())["s::d::eager"] == 10.0
+        assert not own.mostly_guessed(own.missing())
+
+
+def test_cells_that_never_ran_anywhere_are_guessed(results):
+    ran(results, "torch2.10.0-cu128", "a", 4.0)
+    own = ledger(results, "abc")
+    own.directory = results / "image" / "cpu"
+    with own:
+        assert own.mostly_guessed(own.missing())
 
 
 def test_another_device_has_no_effect(results):
     ran(results, "one", "b", 300.0, Verdict.TIMEOUT, device="cuda")
-    assert earlier_runs(results, "cpu") == {}
+    assert earlier_runs(results, "cpu", "torch2.11.0-cu130") == {}
     assert order(results, "ab") == "ab"
 
 
@@ -91,7 +106,7 @@ def test_files_that_cannot_be_read_are_passed_over(results):
     os.mkfifo(results / "b" / "cpu" / "timings.jsonl")
     (results / "c" / "cpu" / "timings.jsonl").mkdir()
     (results / "d" / "cpu" / "timings.jsonl").symlink_to("/nowhere")
-    assert earlier_runs(results, "cpu") == {}
+    assert earlier_runs(results, "cpu", "torch2.11.0-cu130") == {}
 
 
 def planned(case, compiler):

@@ -227,8 +227,8 @@ def test_cells_that_may_generate_code_come_after_all_others(warm, tmp_path):
     started = []
 
     class Order:
-        def start(self, total, estimate_seconds, expected):
-            assert total == 4
+        def start(self, likely, jobs, *, guessed):
+            assert len(likely) == 4
 
         def cell_started(self, cell):
             started.append(cell)

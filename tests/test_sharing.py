@@ -155,7 +155,7 @@ def fills_a_list_of_its_own_module(x):
 
 
 class Quiet:
-    def start(self, total, estimate_seconds, expected):
+    def start(self, likely, jobs, *, guessed):
         pass
 
     def cell_started(self, cell):

@@ -71,7 +71,7 @@ def plan(options: argparse.Namespace, cases: list[tuple[str, str, str]], planted
     differences, so that no group takes much longer than the others, and the slow cases come first.
     """
     groups = []
-    seconds = earlier_runs(options.results, "cpu")
+    seconds = earlier_runs(options.results, "cpu", "")
     slow = Expected()
     cases = sorted(
         cases, key=lambda address: -seconds.get(CellKey(f"{address[0]}::{address[2]}", "eager", "cpu"), slow).seconds

@@ -11,7 +11,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.planted_faults.expected import FAULTS, Fault
@@ -34,9 +34,9 @@ BUDGET = 12
 class Silent:
     """Receives the progress of a run and prints a line for each cell."""
 
-    def start(self, total: int, estimate_seconds: float | None, expected: object) -> None:  # noqa: ARG002 - the runner passes them
+    def start(self, likely: Mapping[str, float], jobs: int, *, guessed: bool) -> None:  # noqa: ARG002 - the runner passes them
         """Print the number of cells."""
-        print(f"{total} cells", flush=True)
+        print(f"{len(likely)} cells", flush=True)
 
     def cell_started(self, cell: str) -> None:
         """Do nothing."""

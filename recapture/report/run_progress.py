@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from recapture.base.text import duration_text, one_line, plural, shorten
@@ -23,8 +24,25 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 10.0
 """Seconds between two lines of progress if the output is not a terminal."""
 
-TRUSTED_SHARE = 0.25
-"""Share of the cells after which their measured pace replaces the initial estimate."""
+TOWARDS_MEAN = 0.2
+"""Weight of the mean of a compiler's cells in what one of them is likely to take.
+
+Long cells start first. A cell that took long once takes less the next time, on average, and a short one more: without
+this, the first cells would promise too little for those that follow. Measured with the recorded durations of the
+images, each estimated by those of its neighbour.
+"""
+
+PRIOR_SECONDS = 30.0
+"""Seconds of work after which the pace of this run counts as much as that of the run that was recorded."""
+
+KEPT_SHARE = 0.97
+"""Weight of what a compiler's cells took when one more ended: the last thirty decide its pace."""
+
+COMPILER_SECONDS = 5.0
+"""Seconds of a compiler's cells after which their own pace counts as much as that of all cells."""
+
+PARALLEL_SECONDS = 10.0
+"""Seconds after which the measured number of cells at a time counts as much as the number of jobs."""
 
 BAR_WIDTH = 16
 """Characters of the bar."""
@@ -34,6 +52,67 @@ WRONG_CASES_NAMED = 10
 
 REASON_LIMIT = 200
 """Characters shown of the difference in a silently wrong cell."""
+
+
+class TimeLeft:
+    """Estimates how long a run still takes, by what its cells are likely to take and what those that ended took.
+
+    Compilers differ in pace: another machine may capture as fast as the recorded one, and compile C++ at a third of its
+    speed. So the finished cells of a compiler correct what its other cells are likely to take, and those of all
+    compilers correct one that has not ended many.
+    """
+
+    def __init__(self, likely: Mapping[str, float], jobs: int) -> None:
+        """`likely` are the seconds of each cell, by its address; `jobs` is the number of cells at a time."""
+        self._jobs = jobs
+        numbers = Counter(map(_compiler, likely))
+        self._remaining = dict.fromkeys(numbers, 0.0)
+        for cell, seconds in likely.items():
+            self._remaining[_compiler(cell)] += seconds
+        means = {compiler: seconds / numbers[compiler] for compiler, seconds in self._remaining.items()}
+        self._likely = {
+            cell: (1 - TOWARDS_MEAN) * seconds + TOWARDS_MEAN * means[_compiler(cell)]
+            for cell, seconds in likely.items()
+        }
+        self._took = dict.fromkeys(numbers, 0.0)
+        self._was_likely = dict.fromkeys(numbers, 0.0)
+        self._ended_seconds = 0.0
+        self._started: dict[str, float] = {}
+
+    def started(self, cell: str, now: float) -> None:
+        """Record that a cell began, `now` seconds after the run."""
+        self._started[cell] = now
+
+    def finished(self, cell: str, seconds: float) -> None:
+        """Record that a cell took so many seconds."""
+        self._started.pop(cell, None)
+        self._ended_seconds += seconds
+        if cell in self._likely:
+            compiler, likely = _compiler(cell), self._likely.pop(cell)
+            self._remaining[compiler] -= likely
+            self._took[compiler] = KEPT_SHARE * self._took[compiler] + seconds
+            self._was_likely[compiler] = KEPT_SHARE * self._was_likely[compiler] + likely
+
+    def at(self, now: float) -> float:
+        """Return the seconds that are left, `now` seconds after the beginning of the run."""
+        took, was_likely = sum(self._took.values()), sum(self._was_likely.values())
+        pace = (took + PRIOR_SECONDS) / (was_likely + PRIOR_SECONDS)
+        paces = {
+            compiler: (self._took[compiler] + COMPILER_SECONDS * pace) / (self._was_likely[compiler] + COMPILER_SECONDS)
+            for compiler in self._remaining
+        }
+        work = sum(seconds * paces[compiler] for compiler, seconds in self._remaining.items())
+        running = 0.0
+        for cell, began in self._started.items():
+            running += now - began
+            work -= min(now - began, self._likely.get(cell, 0.0) * paces.get(_compiler(cell), 1.0))
+        parallel = (self._ended_seconds + running + self._jobs * PARALLEL_SECONDS) / (now + PARALLEL_SECONDS)
+        return max(0.0, work / parallel)
+
+
+def _compiler(cell: str) -> str:
+    """Return the compiler of a cell, ``suite::case::compiler``."""
+    return cell.rpartition("::")[2]
 
 
 class RunProgress:
@@ -53,9 +132,8 @@ class RunProgress:
         self._running: dict[str, None] = {}
         self._wrong_cases: set[str] = set()
         self._total = self._done = self._wrong = self._failing = 0
-        self._estimate: float | None = None
-        self._expected: Mapping[str, float] = {}
-        self._expected_seconds = self._done_seconds = 0.0
+        self._time_left = TimeLeft({}, 1)
+        self._promises = False
         self._began = self._spoke = clock()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
@@ -86,33 +164,33 @@ class RunProgress:
         cells = f"{self._done}/{plural(self._total, 'cell')}"
         say(self._console, f"{cells} in {duration_text(seconds)}{stopped}: {self._troubles()}")
 
-    def start(
-        self, total: int, estimate_seconds: float | None = None, expected: Mapping[str, float] | None = None
-    ) -> None:
-        """Show the number of cells to run and, if known, the estimated seconds.
+    def start(self, likely: Mapping[str, float], jobs: int, *, guessed: bool) -> None:
+        """Show the number of cells to run and about how long they take.
 
-        `expected` are the seconds that each cell, by its address, is expected to take: long cells run first, so that
-        their number alone says little about what is left. Without it, all cells count alike.
+        `likely` are the seconds that each cell, by its address, is likely to take. If they are `guessed`, no time is
+        shown before the first cell has ended.
         """
-        self._total, self._estimate, self._expected = total, estimate_seconds, expected or {}
-        self._expected_seconds = sum(self._expected.values())
+        self._total, self._promises = len(likely), not guessed
+        self._time_left = TimeLeft(likely, jobs)
         self._began = self._spoke = self._clock()
         if self._progress is not None:
-            self._task = self._progress.add_task("", total=total, state=self._state())
+            self._task = self._progress.add_task("", total=self._total, state=self._state())
             return
-        about = f", about {duration_text(estimate_seconds)}" if estimate_seconds is not None else ""
-        say(self._console, f"{plural(total, 'cell')}{about}")
+        seconds = self.seconds_left()
+        about = f", about {duration_text(seconds)}" if seconds is not None else ""
+        say(self._console, f"{plural(self._total, 'cell')}{about}")
 
     def cell_started(self, cell: str) -> None:
         """Record that a cell, ``suite::name::compiler``, is running."""
         self._running[cell] = None
+        self._time_left.started(cell, self._clock() - self._began)
         self._show()
 
     def cell_finished(self, record: Record, seconds: float) -> None:
         """Record the end of a running cell, and its seconds."""
         self._running.pop(record.cell, None)
         self._done += 1
-        self._done_seconds += self._expected.get(record.cell, 0.0)
+        self._time_left.finished(record.cell, seconds)
         self._failing += record.verdict in FAILING
         if record.verdict in SILENTLY_WRONG:
             self._wrong += 1
@@ -133,22 +211,10 @@ class RunProgress:
         say(self._console, shorten(line, self._console.width) if self._console.is_terminal else one_line(line), "red")
 
     def seconds_left(self) -> float | None:
-        """Return an estimate of the remaining seconds, or None if nothing is known yet.
-
-        The pace so far gradually replaces the initial estimate.
-        """
+        """Return an estimate of the remaining seconds, or None if nothing is known yet."""
         if self._done >= self._total:
             return 0.0
-        expected = self._expected_seconds
-        share = self._done_seconds / expected if expected else self._done / self._total
-        planned = None if self._estimate is None else self._estimate * (1 - share)
-        if not share:
-            return planned
-        measured = (self._clock() - self._began) * (1 - share) / share
-        if planned is None:
-            return measured
-        trust = min(1.0, share / TRUSTED_SHARE)
-        return trust * measured + (1 - trust) * planned
+        return self._time_left.at(self._clock() - self._began) if self._promises or self._done else None
 
     def _show(self) -> None:
         if self._progress is not None:

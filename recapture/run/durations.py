@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import re
 import stat
 from typing import TYPE_CHECKING
 
@@ -31,9 +33,14 @@ CAPTURE_SECONDS = 0.1
 
 
 class Expected(msgspec.Struct):
-    """Data from earlier runs of a cell: its longest duration in seconds, and the verdicts that it had."""
+    """Data from earlier runs of a cell: its durations in seconds, and the verdicts that it had.
+
+    `seconds` is the longest duration: a cell that may take long starts early. `likely` is the duration with the nearest
+    release of torch, None if there is none.
+    """
 
     seconds: float = 0.0
+    likely: float | None = None
     verdicts: set[str] = msgspec.field(default_factory=set)
 
     @property
@@ -56,17 +63,20 @@ class _Line(msgspec.Struct):
         return CellKey(self.case, self.compiler, self.device)
 
 
-def earlier_runs(results: Path, device: str) -> dict[CellKey, Expected]:
+def earlier_runs(results: Path, device: str, image: str) -> dict[CellKey, Expected]:
     """Return the expected durations of cells, from all finished results below `results` and in the checkout.
 
-    Other environments are included because a cell that hangs on one release often hangs on the next, and a first run
-    has no timings of its own. Unreadable files are ignored: only the order of cells depends on them.
+    `image` is the name that this run's results are filed under. Other environments are included because a cell that
+    hangs on one release often hangs on the next, and a first run has no timings of its own. Unreadable files are
+    ignored: only the order of cells and the time shown depend on them.
     """
     earlier: dict[CellKey, Expected] = {}
     decoder = msgspec.json.Decoder(_Line)
     for root in dict.fromkeys((results.absolute(), data_folder("results").absolute())):
         for name in (TIMINGS, CONFORMANCE):
-            for path in sorted(root.rglob(name)):
+            # The nearest release comes last, and replaces the likely durations of the others.
+            paths = sorted(root.rglob(name))
+            for path in sorted(paths, key=lambda path: _distance(path.parent.parent.name, image), reverse=True):
                 for line in lines_of(path):
                     # To look for the text is much cheaper than to decode the line.
                     if device.encode() not in line:
@@ -76,8 +86,19 @@ def earlier_runs(results: Path, device: str) -> dict[CellKey, Expected]:
                         if row.device == device:
                             expected = earlier.setdefault(row.key, Expected())
                             expected.seconds = max(expected.seconds, row.seconds)
+                            if name == TIMINGS:
+                                expected.likely = row.seconds
                             expected.verdicts |= {row.verdict} - {""}
     return earlier
+
+
+def _distance(image: str, own: str) -> tuple[float, bool]:
+    """Return how far an image is from this run's, in minor releases of torch; False for the image itself."""
+    releases = [re.search(r"torch(\d+)\.(\d+)", name) for name in (image, own)]
+    if None in releases:
+        return math.inf, True
+    first, second = (100 * int(release[1]) + int(release[2]) for release in releases if release)
+    return abs(first - second), image != own.removeprefix("bare-")
 
 
 def recorded_seconds(place: Path, device: str) -> dict[CellKey, float]:

@@ -205,20 +205,32 @@ class Ledger:
 
     @functools.cached_property
     def _earlier(self) -> dict[CellKey, Expected]:
-        return earlier_runs(self.options.results, self.options.device)
+        return earlier_runs(self.options.results, self.options.device, self.environment.image)
 
     @functools.cached_property
     def _earlier_seconds(self) -> dict[CellKey, float]:
         return {key: expected.seconds for key, expected in self._earlier.items()}
 
-    def estimate(self, cells: list[PlannedCell], jobs: int) -> float | None:
-        """Return the seconds that the cells took last time, divided by jobs; None if most were never run."""
-        known = [self.timings_before[cell.key].seconds for cell in cells if cell.key in self.timings_before]
-        return sum(known) / jobs if cells and len(known) > len(cells) / 2 else None
+    def likely_seconds(self, cells: list[PlannedCell]) -> dict[str, float]:
+        """Return the seconds that each cell is likely to take, by address, and at most its deadline.
 
-    def expected(self, cells: list[PlannedCell]) -> dict[str, float]:
-        """Return the seconds that each cell is expected to take, by address; the deadline if it is expected to hang."""
-        return {cell.address: min(self.expected_seconds(cell), self.options.timeout) for cell in cells}
+        Unlike `expected_seconds`, which decides what starts first, this is no upper bound.
+        """
+        return {cell.address: min(self._likely(cell), self.options.timeout) for cell in cells}
+
+    def _likely(self, cell: PlannedCell) -> float:
+        before = self.timings_before.get(cell.key)
+        if before is not None:
+            return before.seconds
+        earlier = self._earlier.get(cell.key)
+        if earlier is not None and earlier.likely is not None:
+            return earlier.likely
+        return self.expected_seconds(cell)
+
+    def mostly_guessed(self, cells: list[PlannedCell]) -> bool:
+        """Whether no results have durations of most of the cells."""
+        known = [cell for cell in cells if cell.key in self.timings_before or cell.key in self._earlier]
+        return len(known) <= len(cells) / 2
 
     def record(self, row: Record, timing: Timing, stdout: str, stderr: str) -> None:
         """Write one finished cell to disk at once. Raises OSError, naming the directory, if the disk is full."""

@@ -49,8 +49,11 @@ PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
 class CellProgress(Protocol):
     """Receives the progress of a run."""
 
-    def start(self, total: int, estimate_seconds: float | None, expected: Mapping[str, float]) -> None:
-        """Receive the number of cells to run, the seconds they took in earlier runs, and those of each, by address."""
+    def start(self, likely: Mapping[str, float], jobs: int, *, guessed: bool) -> None:
+        """Receive the cells to run with the seconds that each is likely to take, and how many run at a time.
+
+        `guessed` is whether most of them never ran anywhere.
+        """
 
     def cell_started(self, cell: str) -> None:
         """Receive the address of a cell whose process has started."""
@@ -143,7 +146,7 @@ def run_cells(
             checks.give_to(lambda checks: _note_checks(ledger, checks, warn))
             execution = CellExecution(pool, ledger, options, checks, progress, shares_processes=shares_processes)
             missing = ledger.missing()
-            progress.start(len(missing), ledger.estimate(missing, options.jobs), ledger.expected(missing))
+            progress.start(ledger.likely_seconds(missing), options.jobs, guessed=ledger.mostly_guessed(missing))
             first, second = servers.split(missing, ledger.hanging)
             execution.run(first)
             checks.wait()  # the first server makes them, and is about to be replaced

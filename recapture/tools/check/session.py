@@ -357,7 +357,7 @@ class _Finished:
     def __init__(self, finished: Callable[[Record, float], object]) -> None:
         self._finished = finished
 
-    def start(self, total: int, estimate_seconds: float | None, expected: Mapping[str, float]) -> None:
+    def start(self, likely: Mapping[str, float], jobs: int, *, guessed: bool) -> None:
         """Ignore the number of cells: the caller knows its compilers."""
 
     def cell_started(self, cell: str) -> None:

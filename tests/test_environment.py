@@ -218,6 +218,14 @@ def test_installations_differ_by_python_torch_and_packages():
     assert differences(before, now) == "python, b 2, now 1, c 1, now absent and 2 more"
 
 
+def test_python_counts_by_its_minor_version():
+    """A newcomer has the Python of a distribution: the results that are committed must not be moved away for it."""
+    before = environment(python="3.11.7")
+    assert differences(before, environment(python="3.11.2")) == ""
+    assert differences(before, environment(python="3.12.0")) == "python"
+    assert differences(before, environment(python="3.1.1")) == "python"
+
+
 def test_this_project_itself_is_no_part_of_an_installation():
     assert differences(environment(packages={"a": "1"}), environment(packages={"a": "1", "recapture": "0.1.0"})) == ""
 
@@ -402,7 +410,7 @@ def test_volatile_facts_do_not_count(changes):
     "changes",
     [
         {"packages": {"numpy": "2.5.3"}},
-        {"python": "3.11.10"},
+        {"python": "3.12.1"},
         {"lock_hash": "sha256:0"},
         {"planned": 3},
         {"selection": ["one"]},

@@ -10,11 +10,12 @@ import click
 from click.core import ParameterSource
 
 from recapture.base.errors import UsageError
+from recapture.base.text import plural
 from recapture.command.command_table import of_tools
 from recapture.command.in_images import ImageOptions, run_in_images
 from recapture.command.options import PathParameter, json_flag, require_torch, takes
-from recapture.command.output import echo, echo_error, print_json
-from recapture.records.verdicts import Verdict
+from recapture.command.output import echo, echo_error, print_json, write_file
+from recapture.records.verdicts import FAIL_ON, Verdict
 from recapture.run.plan import RunOptions, check_compilers
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from recapture.records.record import Record
     from recapture.run.runner import OpenRun, RunSummary
 
+
+FAILED = 1
+"""Exit status if ``--fail-on`` found something."""
 
 ADDITIONS: dict[str, type[Any]] = {tool.__name__: tool for tool in of_tools("additions to run")}
 """Dataclasses with the options that tools add, by name; `applied` says what they change."""
@@ -37,6 +41,17 @@ ADDITIONS: dict[str, type[Any]] = {tool.__name__: tool for tool in of_tools("add
     metavar="FOLDER",
     help="With --shard: put the results into this folder by one rename, when every cell of the shard is recorded.",
 )
+@click.option(
+    "--fail-on",
+    type=click.Choice(list(FAIL_ON)),
+    multiple=True,
+    help="Exit with status 1 on: a silently wrong cell, a failing one, one with a graph break, or any of these. Only "
+    "selected cells count. May be given several times.",
+)
+@click.option(
+    "--junit", "junit_file", type=PathParameter(), help="Write JUnit's XML to this file: a test for each cell."
+)
+@click.option("--quiet", is_flag=True, help="Print only warnings and errors.")
 @click.option("--start-times", is_flag=True, help="Show how long each stage took before the first cell.")
 @json_flag
 @click.pass_context
@@ -46,7 +61,10 @@ def run_command(
     options: RunOptions,
     where: ImageOptions,
     publish: Path | None,
+    fail_on: tuple[str, ...],
+    junit_file: Path | None,
     *,
+    quiet: bool,
     start_times: bool,
     as_json: bool,
     **added: Any,
@@ -55,6 +73,8 @@ def run_command(
 
     SUITE is a suite's name, FILE a file or folder of cases, CELL an address (suite::case or suite::case::compiler);
     without arguments, every suite runs. --json prints one document, with several images one for each.
+
+    The exit status is 0 whatever the verdicts are, unless --fail-on names one.
     """
     from recapture.base.start_times import described
     from recapture.cases.collection import shipped_groups, shipped_suites
@@ -69,6 +89,8 @@ def run_command(
     # A misspelt compiler is then refused at once, and not after a start of torch that collects the suites.
     if set(options.selection.suites) <= shipped:  # these declare no compilers
         check_compilers(options, builtin_compilers())
+    if junit_file is not None and (publish is not None or len(where.images) > 1 or where.via == "docker"):
+        raise UsageError("--junit is for a run on this machine, in one image and without --publish")
     if publish is not None:
         return _run_and_publish(context, options, where, publish)
     options.check_durations()  # here, so that it is refused before anything is installed or started
@@ -79,7 +101,7 @@ def run_command(
     for tool in added.values():
         options, work = tool.applied(options)
         afterwards += work
-    with RunProgress(SafeConsole(stderr=True)) as progress:
+    with RunProgress(SafeConsole(stderr=True, quiet=quiet)) as progress:
         summary = run_cells(options, progress, echo_error, afterwards=afterwards)
     if start_times:
         echo(f"recapture: {described()}", err=True)
@@ -89,11 +111,44 @@ def run_command(
     wrong += _without_reference(summary.selected)
     if as_json:
         _print_json(summary)
-    else:
+    elif not quiet:
         _print_text(options, summary)
+    if junit_file is not None:
+        write_file(junit_file, _junit(summary).decode())
     for line in wrong:
         echo_error(line)
-    return 2 if wrong else 0
+    failed = _failed(summary.selected, fail_on)
+    for line in failed:
+        echo_error(line)
+    if wrong:
+        return UsageError.exit_status
+    return FAILED if failed else 0
+
+
+def _failed(records: list[Record], fail_on: tuple[str, ...]) -> list[str]:
+    """Return a line for each word of ``--fail-on`` that is true of a record."""
+    counts = {word: sum(row.verdict in FAIL_ON[word] for row in records) for word in fail_on}
+    return [f"--fail-on {word}: {plural(number, 'cell')}" for word, number in counts.items() if number]
+
+
+def _junit(summary: RunSummary) -> bytes:
+    """Return the selected cells as JUnit's XML: a test for each, in a class for each case."""
+    from recapture.report.junit import JUnitCase, junit
+    from recapture.report.summary import explain
+
+    cases = []
+    for row in summary.selected:
+        message = f"{row.verdict.value}: {explain(row)}"
+        details = tuple(
+            f"{difference.input}: {difference.where} ({difference.kind}): {difference.detail}"
+            for difference in row.differences
+        )
+        cases.append(
+            JUnitCase(row.case, row.compiler, summary.seconds.get(row.key, 0.0), row.verdict, message, details)
+        )
+    environment = summary.environment
+    properties = {"torch": environment.torch.version, "device": environment.device, "image": environment.image}
+    return junit(cases, properties, f"results: {summary.directory}")
 
 
 def _run_and_publish(context: click.Context, options: RunOptions, where: ImageOptions, folder: Path) -> int:

@@ -145,16 +145,22 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def differences(before: Environment, now: Environment) -> str:
     """Return how two installations differ, in words; empty where their results may stand in one table.
 
-    `OWN_PACKAGES` do not count: recapture may be installed or run from its checkout, and its requirements may change.
-    `TEST_PACKAGES` do not count either.
+    Of Python the minor version counts, as it does for an image. `OWN_PACKAGES` do not count: recapture may be installed
+    or run from its checkout, and its requirements may change. `TEST_PACKAGES` do not count either.
     """
-    changes = [name for name in ("python", "torch") if getattr(before, name) != getattr(now, name)]
+    changes = [] if _minor(before.python) == _minor(now.python) else ["python"]
+    changes += [] if before.torch == now.torch else ["torch"]
     for name in sorted((before.packages.keys() | now.packages.keys()) - OWN_PACKAGES - TEST_PACKAGES):
         was, has = (environment.packages.get(name, "absent") for environment in (before, now))
         if was != has:
             changes.append(f"{name} {was}, now {has}")
     # The message is one line: the first changes are enough to say that the installations differ.
     return ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
+
+
+def _minor(python: str) -> str:
+    """Return Python's minor version, such as ``3.11``."""
+    return ".".join(python.split(".")[:2])
 
 
 def only_volatile_differ(before: Environment, now: Environment) -> bool:

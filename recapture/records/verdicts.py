@@ -228,6 +228,15 @@ NOT_RUN = _of_group("not run")
 """Verdicts that say nothing about the compiler."""
 
 
+FAIL_ON = {
+    "silently_wrong": SILENTLY_WRONG,
+    "failing": FAILING,
+    "breaks": frozenset({Verdict.PASS_WITH_BREAKS}),
+    "any": frozenset(verdict for verdict in Verdict if verdict is not Verdict.PASS and not verdict.facts.skipped),
+}
+"""The words of ``--fail-on`` that are about verdicts, and the verdicts that they name."""
+
+
 def outcome_of(verdict: Verdict) -> Outcome | None:
     """Return what a verdict amounts to; None if it says nothing about the compiler."""
     return OUTCOMES.get(verdict.facts.group)

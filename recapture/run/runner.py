@@ -67,8 +67,8 @@ class RunSummary:
     """The outcome of a run: its results directory, its records, and what was not run.
 
     `records` are all records in the directory, `selected` those of the selected cells. `failed_suites` could not be
-    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid. `facts`
-    are by the cell's address, where the run's examiner reports them.
+    collected; `refused_cases` has a line for each selected case of another suite whose declaration is invalid.
+    `seconds` are what each cell took. `facts` are by the cell's address, where the run's examiner reports them.
     """
 
     directory: Path
@@ -79,6 +79,7 @@ class RunSummary:
     refused_cases: list[str]
     rss_server: int
     facts: dict[str, CellFacts]
+    seconds: dict[CellKey, float]
 
 
 @dataclass
@@ -158,7 +159,8 @@ def run_cells(
             records, environment = ledger.close()
             selected = [row for row in records if row.key in ledger.cells]
             rss, facts = pool.client.rss, execution.facts
-            return RunSummary(directory, records, selected, environment, failed, refused, rss, facts)
+            seconds = {key: timing.seconds for key, timing in ledger.timings.items()}
+            return RunSummary(directory, records, selected, environment, failed, refused, rss, facts, seconds)
 
 
 def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, suites: list[SuiteInfo]) -> Environment:

@@ -14,18 +14,19 @@ from recapture.base.text import one_line, plural, shorten
 from recapture.cases.compiler import Family
 from recapture.cases.compilers import compiler_facts, shorter_compilers
 from recapture.records.kinds import KINDS
+from recapture.records.verdicts import FAIL_ON as VERDICTS_TO_FAIL_ON
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report.summary import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from recapture.records.record import Record
 
 REASON = 220
 """Characters of a row's reason."""
 
-FAIL_ON = ("silently_wrong", "failing", "breaks", "any", "accepts_refused")
+FAIL_ON = (*VERDICTS_TO_FAIL_ON, "accepts_refused")
 """What ``--fail-on`` and ``raise_if`` look for.
 
 These are silently wrong compilers, failing ones, graph breaks, and any of these. Values where eager raises an exception
@@ -237,13 +238,7 @@ def _values(verdicts: Iterable[Verdict]) -> set[str]:
 
 def failed(report: CheckReport, fail_on: Sequence[str]) -> list[CheckRow]:
     """Return the rows that ``--fail-on`` names; see FAIL_ON."""
-    groups: Mapping[str, Iterable[Verdict]] = {
-        "silently_wrong": SILENTLY_WRONG,
-        "failing": FAILING,
-        "breaks": (Verdict.PASS_WITH_BREAKS,),
-        "any": [verdict for verdict in Verdict if verdict is not Verdict.PASS and not verdict.facts.skipped],
-    }
-    verdicts = _values(verdict for name in fail_on for verdict in groups.get(name, ()))
+    verdicts = _values(verdict for name in fail_on for verdict in VERDICTS_TO_FAIL_ON.get(name, ()))
     accepted = "accepts_refused" in fail_on
     return [row for row in report.rows if row.verdict in verdicts or (accepted and row.accepts_refused)]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree as ET
 
 from recapture.base.escape import html_text
-from recapture.base.text import one_line, plural, printable, shorten
-from recapture.records.verdicts import SILENTLY_WRONG, Group, Verdict, mark_of
+from recapture.base.text import one_line, plural, shorten
+from recapture.records.verdicts import SILENTLY_WRONG, Verdict, mark_of
 from recapture.report.document import (
     Block,
     Fold,
@@ -24,6 +23,7 @@ from recapture.report.document import (
     strong,
 )
 from recapture.report.html_writer import to_html
+from recapture.report.junit import JUnitCase, junit
 from recapture.report.markdown_writer import to_markdown
 from recapture.report.summary import LEGEND
 from recapture.report.terminal_writer import terminal_lines
@@ -250,60 +250,30 @@ def _legend(report: AcrossReport) -> str:
 
 # --- continuous integration ------------------------------------------------------------------------------------------
 
-_OUTCOMES: dict[Group, tuple[str | None, str]] = {
-    "right": (None, ""),
-    "silently wrong": ("failure", "failures"),
-    "failing": ("error", "errors"),
-    "not run": ("skipped", "skipped"),
-}
-"""The element of JUnit's XML that says how a test case ended, and the attribute that counts it; None if it passed."""
-
 
 def check_junit(report: CheckReport, when: datetime | None = None) -> bytes:
-    """Return a report as JUnit's XML: a test case for each compiler.
-
-    A silently wrong compiler is a failure, one that fails is an error, one that does not apply is skipped. The elements
-    and attributes are those that the strictest readers ask for, in their order. `when` is the time of the check in UTC.
-    """
-    when = when or datetime.now(timezone.utc)
-    # The machine's own name is left out: the file may be published.
-    suite = ET.Element("testsuite", name="recapture", package="", id="0", hostname="localhost")
-    suite.set("timestamp", when.strftime("%Y-%m-%dT%H:%M:%S"))
-    properties = ET.SubElement(suite, "properties")
-    for name in ("target", "torch", "device", "image"):
-        ET.SubElement(properties, "property", name=name, value=_in_xml(getattr(report, name)))
-    counts = {"tests": len(report.rows), "failures": 0, "errors": 0, "skipped": 0}
-    for row in report.rows:
-        testcase = ET.SubElement(
-            suite, "testcase", classname=_in_xml(report.target), name=_in_xml(row.compiler), time=f"{row.seconds:.3f}"
+    """Return a report as JUnit's XML: a test case for each compiler. `when` is the time of the check in UTC."""
+    cases = [
+        JUnitCase(
+            report.target,
+            row.compiler,
+            row.seconds,
+            Verdict(row.verdict),
+            f"{row.words}: {row.reason}",
+            (*row.differences, row.advice),
         )
-        tag, counted = _outcome(row)
-        if tag is None:
-            continue
-        counts[counted] += 1
-        message = _in_xml(f"{row.words}: {row.reason}")
-        element = ET.SubElement(testcase, tag, message=message)
-        if tag != "skipped":
-            element.set("type", row.verdict)
-            element.text = "\n".join(map(_in_xml, (*row.differences, row.advice)))
-    for name, number in counts.items():
-        suite.set(name, str(number))
-    suite.set("time", f"{sum(row.seconds for row in report.rows):.3f}")
-    ET.SubElement(suite, "system-out").text = _in_xml(f"{report.sentence}; tried: {report.inputs_in_words}")
-    ET.SubElement(suite, "system-err").text = ""
-    root = ET.Element("testsuites")
-    root.append(suite)
-    ET.indent(root)
-    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
-    return text + b"\n"
+        for row in report.rows
+    ]
+    properties = {name: getattr(report, name) for name in ("target", "torch", "device", "image")}
+    return junit(cases, properties, f"{report.sentence}; tried: {report.inputs_in_words}", when)
 
 
 def check_annotations(report: CheckReport) -> list[str]:
     """Return GitHub's workflow commands: an error for a silently wrong compiler, a warning for a failing one."""
-    levels = {"failures": "error", "errors": "warning"}
+    levels = {"silently wrong": "error", "failing": "warning"}
     lines = []
     for row in report.rows:
-        level = levels.get(_outcome(row)[1])
+        level = levels.get(Verdict(row.verdict).facts.group)
         if level is not None:
             title = _property(f"{report.target}: {row.compiler}")
             text = _annotation(f"{row.words}: {row.reason} {row.advice}".strip())
@@ -315,15 +285,6 @@ def across_annotations(report: AcrossReport, failures: Sequence[str]) -> list[st
     """Return GitHub's workflow commands: an error for each line that ``--fail-on`` found, a warning for each gap."""
     commands = [("error", line) for line in failures] + [("warning", line) for line in _gaps(report)]
     return [f"::{level}::{_annotation(f'{report.target}: {line}')}" for level, line in commands]
-
-
-def _outcome(row: CheckRow) -> tuple[str | None, str]:
-    return _OUTCOMES[Verdict(row.verdict).facts.group]
-
-
-def _in_xml(text: str) -> str:
-    """Return text on one line without characters that XML cannot hold."""
-    return printable(one_line(text), keep="")
 
 
 def _annotation(text: str) -> str:

@@ -56,7 +56,7 @@ def test_gradients_leave_no_trace():
     x.grad = torch.full((2,), 5.0)
     one = observe_call(lambda x: x * 2, "example", lambda: (x,))
     assert x.grad.tolist() == [5, 5]
-    assert one.gradients.children[0][1].tensor.data.tolist() == pytest.approx([3, 2 + math.cos(1)])
+    assert one.gradients.children[0][1].tensor.data.tolist() == pytest.approx([-47.4, 2 + math.cos(1)])
 
 
 def test_gradients_are_notes_for_compilers_without_them_and_are_left_out_where_a_case_says_so():

@@ -340,8 +340,8 @@ def descend(leaves: Sequence[Leaf], gradients: dict[str, Any], rate: float) -> N
 BLOCK = 65_537
 """Number of elements after which weights repeat; a prime number, so that the rows of a tensor have different ones."""
 
-LARGE = 16.0
-"""Factor of the weight of every eighth element, the first among them: a gradient that is clamped shows there."""
+LARGE = 15.8
+"""Factor of the weight of every eighth element, the first among them: a gradient that is clamped shows there. No weight is a whole number."""
 
 
 def weights(root: Any, number: int, first: int) -> Any:

@@ -6,9 +6,12 @@ Their element addresses are compared, because a real write would change values t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from recapture.judge.snapshot import without_repetitions
 
 MOST_BYTES = 1 << 26
 """Length in bytes of the longest overlap that is examined element by element; in a longer one all elements overlap."""
@@ -62,8 +65,29 @@ def without_history(array: Any) -> Any:
 def shared(these: Sequence[Block], others: Sequence[Block]) -> set[tuple[str, str]]:
     """Return the pairs of paths, one from each side, that share memory."""
     return {
-        (left.path, right.path) for left in these for right in others if left is not right and _overlap(left, right)
+        (left.path, right.path)
+        for left, right in _near(these, others)
+        if left is not right and _overlap(left, right)
     }
+
+
+def _near(these: Sequence[Block], others: Sequence[Block]) -> Iterator[tuple[Block, Block]]:
+    """Yield the pairs whose ranges of addresses overlap, found in the order of the addresses.
+
+    Comparing each with each would take minutes for a thousand tensors.
+    """
+    sides = [[(block.ends, block) for block in blocks] for blocks in (these, others)]
+    begins = sorted(
+        ((low, side, high, block) for side, blocks in enumerate(sides) for (low, high), block in blocks),
+        key=lambda begin: begin[:2],
+    )
+    open_blocks: tuple[list[tuple[int, Block]], list[tuple[int, Block]]] = ([], [])
+    for low, side, high, block in begins:
+        for number in (0, 1):
+            open_blocks[number][:] = [(end, other) for end, other in open_blocks[number] if end > low]
+        for _, other in open_blocks[1 - side]:
+            yield (block, other) if side == 0 else (other, block)
+        open_blocks[side].append((high, block))
 
 
 def bytes_outside(arrays: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -86,7 +110,7 @@ def bytes_outside(arrays: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
                     continue
                 copy = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage).clone()
                 storages[storage.data_ptr()] = (path, copy)
-            _zero(storages[storage.data_ptr()][1], tensor)
+            _zero(storages[storage.data_ptr()][1], without_repetitions(tensor))
         except (AttributeError, NotImplementedError, RuntimeError, ValueError):  # the same; torch 2.0 lacks parts
             continue
     return [(path, copy.cpu()) for path, copy in storages.values()]
@@ -110,7 +134,9 @@ def _block(path: str, array: Any) -> Block | None:
         return None
     item = array.element_size()
     steps = tuple(int(step) * item for step in array.stride())
-    return Block(path, array.device.type, int(array.data_ptr()), tuple(map(int, array.shape)), steps, item)
+    # An expanded dimension repeats the same elements, any number of times.
+    shape = tuple(min(int(size), 1) if step == 0 else int(size) for size, step in zip(array.shape, steps, strict=True))
+    return Block(path, array.device.type, int(array.data_ptr()), shape, steps, item)
 
 
 def _overlap(left: Block, right: Block) -> bool:
@@ -122,10 +148,21 @@ def _overlap(left: Block, right: Block) -> bool:
         return False
     if _dense(left) and _dense(right):
         return True
+    if _interleaved(left, right):
+        return False
     first, last = min(low, other_low), max(high, other_high)
     if last - first > MOST_BYTES:
         return True
     return bool((_marks(left, first, last) & _marks(right, first, last)).any())
+
+
+def _interleaved(left: Block, right: Block) -> bool:
+    """Whether the elements lie beside each other in a common period, as two columns of a matrix do."""
+    period = math.gcd(*(abs(step) for block in (left, right) for step in block.steps))
+    if period < left.item + right.item:
+        return False
+    distance = (right.start - left.start) % period
+    return left.item <= distance <= period - right.item
 
 
 def _dense(block: Block) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from recapture.judge.rounding import same_bits
+from recapture.judge.snapshot import deep_calls
 
 if TYPE_CHECKING:
     from recapture.judge.observe import Observation
@@ -44,7 +45,8 @@ def _using(observation: Observation, other: Observation, same: Callable[[Snapsho
     changed: dict[str, Any] = {}
     for name in PARTS:
         value, other_value = getattr(observation, name), getattr(other, name)
-        merged = value if value is None or other_value is None else _merged(value, other_value, same)
+        with deep_calls():
+            merged = value if value is None or other_value is None else _merged(value, other_value, same)
         if merged is not value:
             changed[name] = merged
     return dataclasses.replace(observation, **changed) if changed else observation

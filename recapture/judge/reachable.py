@@ -1,20 +1,27 @@
 """The state that a call can change besides its arguments: a module's, and what the function's code refers to by name.
 
-That is the module's parameters, buffers, attributes and training flags, and the globals, closure variables, default
-arguments, function attributes and class attributes of the case's own file that its code names. `Saver` saves such
-values and puts them back, whatever their type.
+That is the module's parameters, buffers, attributes, hooks and training flags, and the globals, closure variables,
+default arguments, function attributes and class attributes that its code names: those of the case's own file and of
+the user's other modules, also where the call itself creates them. `Saver` saves such values and puts them back,
+whatever their type.
 """
 
 from __future__ import annotations
 
+import builtins
+import contextvars
 import functools
 import logging
+import os
+import random
 import sys
+import sysconfig
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, MutableSet
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from recapture.judge.snapshot import Described, Snapshot, attribute, describe
 from recapture.torch_api.compat import is_out_of_memory
@@ -25,6 +32,12 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None))
 MARKS = ("_is_torch_compile",)
 """Attributes that torch.compile leaves on a user's module for its own use (from torch 2.13 on)."""
 
+OF_TORCH = ("__", "_dynamo", "_torch", "_jit", "_is_torch", "_abc_")
+"""Beginnings of the names of attributes that Python and torch put on a user's functions, classes and modules."""
+
+SET_BY_COMPILERS = ("TORCH", "TRITON_", "CUDA_", "NCCL_", "KMP_", "OMP_")
+"""Beginnings of the names of environment variables that compilers set for themselves, once in a process."""
+
 
 class Reachable:
     """The state that a function or module can reach."""
@@ -33,7 +46,7 @@ class Reachable:
         import torch
 
         self.module = target if isinstance(target, torch.nn.Module) else None
-        self.variables = _Finder(target).variables
+        self._finder = _Finder(target)
         self.shared: list[Callable[[], None]] = []
         """Set by `save`: functions that restore what other executions of the case's file reach as well."""
         self._internal = frozenset({*vars(torch.nn.Module()), *MARKS}) - {"training"}
@@ -58,21 +71,22 @@ class Reachable:
         """Return a function that sets the state back to what it is now, as far as that is possible."""
         saver = Saver()
         undo = [saver.saved(value) for value in self._values().values()]
-        self.shared = saver.shared
-        bindings = [(owner, key, value) for owner, key in self._bindings() for value in _got(owner, key)]
-        added = [(part, set(vars(part))) for _, part in self._parts()]
+        variables = [(variable.owner, variable.key) for variable in self._finder.found()]
+        names = [pair for _, part in self._parts() for pair in self._bindings(part)]
+        bindings = [_saved_binding(owner, key) for owner, key in (*names, *variables) if owner is not None]
+        added = [_saved_names(keys) for _, part in self._parts() for keys in _namespaces(part)]
+        added += [_saved_names(owner) for owner in self._finder.met.values()]
+        restore_environment = _saved_environment()
 
         def restore() -> None:
-            for owner, key, value in bindings:
-                if owner.get(key, undo) is not value:  # `undo` is no value of a case: a name that is gone differs
-                    owner[key] = value
-            for part, keys in added:
-                for key in set(vars(part)) - keys:
-                    del vars(part)[key]
-            for step in undo:
-                with suppress(Exception):  # a container of the case's own, or a deleted cell
+            for step in (*bindings, *added, *undo):
+                with suppress(Exception):  # a container of the case's own, a deleted cell, a class that refuses
                     step()
+            restore_environment()
 
+        self.shared = [*saver.shared, restore_environment]
+        if self._finder.shares_modules:  # all executions of the case's file share what other modules hold
+            self.shared.append(restore)
         return restore
 
     def _values(self, module: Any = None) -> dict[str, Any]:
@@ -82,8 +96,8 @@ class Reachable:
             tensors.update((name, tensor) for name, tensor in _tensors(module).items() if name in tensors)
             values.update((f"state[{name!r}]", tensor) for name, tensor in tensors.items())
             values.update(self._attributes(module))
-        for path, read, _ in self.variables:
-            values.update((path, value) for value in read())
+        for variable in self._finder.found():
+            values.update((variable.path, value) for value in variable.read())
         return values
 
     def _attributes(self, module: Any) -> dict[str, Any]:
@@ -98,25 +112,89 @@ class Reachable:
                 # TorchScript turns tuples into lists, and more: only a value of the same type can be compared.
                 same = bool(value) and type(value[0]) is type(vars(part)[key])
                 attributes[f"state{'.' if name else ''}{name}.{key}"] = value[0] if same else vars(part)[key]
+            for group in HOOKS:
+                number = len(vars(part).get(group) or ())
+                if number:
+                    attributes[f"state{'.' if name else ''}{name}.{group}"] = number
         return attributes
 
     def _own_names(self, part: Any) -> list[str]:
         """Return the names of a module's attributes that are not torch's own."""
-        return [key for key in vars(part) if key not in self._internal and not key.startswith(("__", "_dynamo"))]
+        return [key for key in vars(part) if key not in self._internal and not key.startswith(OF_TORCH)]
 
     def _parts(self) -> list[tuple[str, Any]]:
         return [] if self.module is None else list(self.module.named_modules())
 
-    def _bindings(self) -> Iterator[tuple[Any, Any]]:
-        for _, part in self._parts():
-            for key in self._own_names(part):
-                yield vars(part), key
-            for group in ("_parameters", "_buffers"):
-                for key in vars(part).get(group, ()):
-                    yield vars(part)[group], key
-        for _, _, binding in self.variables:
-            if binding is not None:
-                yield binding
+    def _bindings(self, part: Any) -> Iterator[tuple[Any, Any]]:
+        for key in self._own_names(part):
+            yield _MappingView(vars(part)), key
+        for group in ("_parameters", "_buffers"):
+            for key in vars(part).get(group, ()):
+                yield _MappingView(vars(part)[group]), key
+
+
+HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+"""The attributes in which a module keeps hooks. Their number is compared, because two functions cannot be."""
+
+
+def _namespaces(part: Any) -> list[Any]:
+    """Return the dicts in which a module keeps attributes, tensors, submodules and hooks."""
+    groups = ("_parameters", "_buffers", "_modules", *HOOKS)
+    return [vars(part), *(vars(part)[group] for group in groups if isinstance(vars(part).get(group), dict))]
+
+
+def _saved_binding(owner: Any, key: Any) -> Callable[[], None]:
+    """Return a function that makes a name stand for what it stands for now, or for nothing."""
+    before = _got(owner, key)
+
+    def restore() -> None:
+        now = _got(owner, key)
+        if before and not (now and now[0] is before[0]):
+            owner[key] = before[0]
+        elif now and not before:
+            owner.remove(key)
+
+    return restore
+
+
+def _saved_names(owner: Any) -> Callable[[], None]:
+    """Return a function that removes the names which a dict, function or class has got since."""
+    view = _MappingView(owner) if isinstance(owner, dict) else _view_of(owner)
+    before = set(view)
+
+    def restore() -> None:
+        for name in set(view) - before:
+            if isinstance(owner, dict) or not name.startswith(OF_TORCH):
+                view.remove(name)
+
+    return restore
+
+
+def _view_of(owner: Any) -> _MappingView | _ClassView:
+    return _ClassView(owner) if isinstance(owner, type) else _MappingView(vars(owner))
+
+
+def _saved_environment() -> Callable[[], None]:
+    before = dict(os.environ)
+
+    def restore() -> None:
+        for name in {*before, *os.environ}:
+            if before.get(name) != os.environ.get(name) and not name.startswith(SET_BY_COMPILERS):
+                if name in before:
+                    os.environ[name] = before[name]
+                else:
+                    del os.environ[name]
+
+    return restore
 
 
 def _tensors(module: Any) -> dict[str, Any]:
@@ -131,33 +209,50 @@ def _tensors(module: Any) -> dict[str, Any]:
         return {}
 
 
-Variable = tuple[str, "Callable[[], list[Any]]", "tuple[Any, Any] | None"]
-"""A path, a function that returns a list with the value or an empty one, and the mapping and key that hold it."""
+class _Variable(NamedTuple):
+    """A path, a function that returns a list with the value or an empty one, and the mapping and key that hold it."""
+
+    path: str
+    read: Callable[[], list[Any]]
+    owner: Any
+    key: Any
 
 
 class _Finder:
-    """Follows the names in a function's code through its own file."""
+    """Follows the names in a function's code through its own file and the user's other modules."""
 
     def __init__(self, target: Any) -> None:
         import torch
 
-        self.variables: list[Variable] = []
-        self.names: set[str] = set()
-        self.met: set[int] = set()
+        self.variables: dict[str, _Variable] = {}
+        self.met: dict[int, Any] = {}
+        """The functions and classes that were followed: a call may give them new attributes."""
+        self.searched: set[tuple[int, int]] = set()
+        """The ids of code, and of the namespaces in which its names were looked up."""
         self.file: str | None = None
+        self.shares_modules = False
+        """Whether modules were followed that all executions of the case's file share."""
         if isinstance(target, torch.nn.Module):
             for part in target.modules():
                 self._class(type(part))
         else:
             self._value("", target)
 
-    def _add(self, path: str, read: Callable[[], list[Any]], binding: tuple[Any, Any] | None) -> None:
-        if path not in self.names:
-            self.names.add(path)
-            self.variables.append((path, read, binding))
+    def found(self) -> list[_Variable]:
+        """Return the variables, with the attributes that functions and classes have by now."""
+        for owner in list(self.met.values()):
+            if isinstance(owner, type):
+                self._attributes_of_class(owner)
+            else:
+                self._attributes_of_function(owner)
+        return list(self.variables.values())
+
+    def _add(self, path: str, owner: Any, key: Any) -> None:
+        if path not in self.variables:
+            self.variables[path] = _Variable(path, functools.partial(_got, owner, key), owner, key)
 
     def _value(self, path: str, value: Any) -> bool:
-        """Follow a function or class of the case's own file; return False for anything else, which is a variable."""
+        """Follow a function or class of the user's; return False for anything else, which is a variable."""
         if isinstance(value, functools.partial):
             return self._value(path, value.func)
         value = getattr(value, "__wrapped__", value) if callable(value) else value
@@ -183,52 +278,108 @@ class _Finder:
     def _function(self, function: types.FunctionType) -> None:
         if id(function) in self.met or not self._is_own(function.__module__):
             return
-        self.met.add(id(function))
+        self.met[id(function)] = function
         name = function.__name__
         for cell_name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self._variable(f"closure[{cell_name!r}]", _CellView(cell), "cell_contents")
-        for index, default in enumerate(function.__defaults__ or ()):
-            if isinstance(default, (list, dict, set)):
-                self._add(f"{name}.__defaults__[{index}]", functools.partial(_only, default), None)
-        for key in vars(function):
-            if not key.startswith("_"):
-                self._add(f"{name}.{key}", functools.partial(_got, vars(function), key), (vars(function), key))
-        for used in _names(function.__code__):
-            if used in function.__globals__:
-                self._variable(f"globals[{used!r}]", function.__globals__, used)
+        defaults = [*enumerate(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+        for key, default in defaults:
+            if not isinstance(default, PLAIN) and not self._value(name, default):
+                path = f"{name}.__defaults__[{key!r}]"
+                self.variables.setdefault(path, _Variable(path, functools.partial(_only, default), None, None))
+        self._attributes_of_function(function)
+        self._names_in(function.__code__, function.__globals__, "globals")
+
+    def _names_in(self, code: types.CodeType, namespace: dict[str, Any], place: str) -> None:
+        """Follow what the names in a function's code stand for in a namespace, and in the user's modules there."""
+        if (id(code), id(namespace)) in self.searched:
+            return
+        self.searched.add((id(code), id(namespace)))
+        for name in _names(code):
+            path = f"globals[{name!r}]" if place == "globals" else f"{place}.{name}"
+            if name in namespace:
+                self._variable(path, _MappingView(namespace), name)
+                module = namespace[name]
+                if isinstance(module, types.ModuleType) and self._is_own(module.__name__):
+                    self._names_in(code, vars(module), module.__name__)
+            elif name.isidentifier() and not hasattr(builtins, name):  # the call may create it on first use
+                self._add(path, _MappingView(namespace), name)
+
+    def _attributes_of_function(self, function: types.FunctionType) -> None:
+        for key in list(vars(function)):
+            if not key.startswith(OF_TORCH) and f"{function.__name__}.{key}" not in self.variables:
+                self._variable(f"{function.__name__}.{key}", _MappingView(vars(function)), key)
 
     def _class(self, kind: type) -> None:
         if id(kind) in self.met or not self._is_own(kind.__module__):
             return
-        self.met.add(id(kind))
+        self.met[id(kind)] = kind
         for base in kind.__bases__:
             self._class(base)
+        self._attributes_of_class(kind)
+
+    def _attributes_of_class(self, kind: type) -> None:
         for key, value in list(vars(kind).items()):
             if isinstance(value, types.FunctionType):
                 self._function(value)  # special methods too
-            elif not key.startswith("__") and not self._value(key, value) and not hasattr(type(value), "__get__"):
-                self._add(
-                    f"{kind.__name__}.{key}", functools.partial(_got, _ClassView(kind), key), (_ClassView(kind), key)
-                )
+            elif (
+                not key.startswith(OF_TORCH)
+                and f"{kind.__name__}.{key}" not in self.variables
+                and not self._value(key, value)
+                and not hasattr(type(value), "__get__")
+            ):
+                self._add(f"{kind.__name__}.{key}", _ClassView(kind), key)
 
     def _variable(self, path: str, owner: Any, key: str) -> None:
-        for value in _got(owner, key):
-            if not self._value(path, value):
-                self._add(path, functools.partial(_got, owner, key), (owner, key))
+        values = _got(owner, key)
+        if not values or not self._value(path, values[0]):
+            self._add(path, owner, key)
 
     def _is_own(self, module: str | None) -> bool:
-        """Whether code belongs to the case's own file: the first function or class that is followed decides."""
-        if self.file is None and module is not None and module.partition(".")[0] != "torch":
+        """Whether code is the user's: of the case's file, which the first function or class decides, or of no library."""
+        if module is None:
+            return False
+        if self.file is None and module.partition(".")[0] != "torch":
             self.file = module
-        return module == self.file and module is not None
+        if module == self.file:
+            return True
+        if _is_users(module):
+            self.shares_modules = True
+            return True
+        return False
+
+
+@functools.cache
+def _folders_of_libraries() -> tuple[Path, ...]:
+    """Return the folders of Python's own modules, of installed packages, and of recapture."""
+    paths = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    paths |= {path for path in sys.path if path.endswith(("site-packages", "dist-packages"))}
+    return (*(Path(path).resolve() for path in paths), Path(__file__).resolve().parents[1])
+
+
+@functools.cache
+def _is_users(name: str) -> bool:
+    """Whether an imported module is the user's own: it has a file outside the folders of libraries."""
+    if name.startswith("recapture_suite_"):  # the executions of a case's file have one name; `file` is the one here
+        return False
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if not file or name == "__main__":
+        return False
+    path = Path(file).resolve()
+    return not any(folder in path.parents for folder in _folders_of_libraries())
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """Return every global name and attribute that code and the functions inside it use."""
+    """Return every global name, attribute and text that code and the functions inside it use.
+
+    A text may be the name of a global, as in ``globals()["name"]``.
+    """
     names = dict.fromkeys(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names.update(dict.fromkeys(_names(constant)))
+        elif isinstance(constant, str):
+            names[constant] = None
     return list(names)
 
 
@@ -243,6 +394,25 @@ def _got(owner: Any, key: Any) -> list[Any]:
         return []
 
 
+class _MappingView:
+    """The names in a mapping, such as a function's globals."""
+
+    def __init__(self, mapping: Any) -> None:
+        self.mapping = mapping
+
+    def __getitem__(self, key: str) -> Any:
+        return self.mapping[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.mapping[key] = value
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self.mapping))
+
+    def remove(self, key: Any) -> None:
+        self.mapping.pop(key, None)
+
+
 class _CellView:
     """A closure cell, read and written like a mapping."""
 
@@ -255,8 +425,8 @@ class _CellView:
     def __setitem__(self, key: str, value: Any) -> None:
         self.cell.cell_contents = value
 
-    def get(self, key: str, default: Any) -> Any:
-        return next(iter(_got(self, key)), default)
+    def remove(self, key: str) -> None:  # noqa: ARG002 - a cell has no names
+        del self.cell.cell_contents
 
 
 class _ClassView:
@@ -271,8 +441,12 @@ class _ClassView:
     def __setitem__(self, key: str, value: Any) -> None:
         setattr(self.kind, key, value)
 
-    def get(self, key: str, default: Any) -> Any:
-        return vars(self.kind).get(key, default)
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(vars(self.kind)))
+
+    def remove(self, key: str) -> None:
+        if key in vars(self.kind):
+            delattr(self.kind, key)
 
 
 MAX_DEPTH = 6
@@ -306,6 +480,12 @@ class Saver:
             return _saved_tensor(value)
         if isinstance(value, (MutableSequence, MutableMapping, MutableSet)):
             return self._saved_container(value, depth)
+        restore_generator = _saved_generator(value)
+        if restore_generator is not None:
+            return restore_generator
+        if isinstance(value, contextvars.ContextVar):
+            before = value.get(None)
+            return lambda: None if value.get(None) is before else _set(value, before)
         if "numpy" in sys.modules and isinstance(value, sys.modules["numpy"].ndarray):
             copy = value.copy()
             return lambda: value.__setitem__(..., copy)
@@ -328,6 +508,26 @@ class Saver:
                 restore_item()
 
         return restore
+
+
+def _set(variable: contextvars.ContextVar[Any], value: Any) -> None:
+    variable.set(value)
+
+
+def _saved_generator(value: Any) -> Callable[[], None] | None:
+    """Return a function that restores the state of a generator of random numbers; None for anything else."""
+    import torch
+
+    if isinstance(value, torch.Generator):
+        return functools.partial(value.set_state, value.get_state())
+    if isinstance(value, random.Random):
+        return functools.partial(value.setstate, value.getstate())
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.random.RandomState):
+        return functools.partial(value.set_state, value.get_state())
+    if numpy is not None and isinstance(value, numpy.random.Generator):
+        return functools.partial(setattr, value.bit_generator, "state", value.bit_generator.state)
+    return None
 
 
 def _saved_logger(logger: logging.Logger) -> Callable[[], None]:

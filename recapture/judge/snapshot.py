@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import enum
 import functools
+import hashlib
 import io
 import itertools
 import logging
+import operator
 import os
+import random
 import re
 import sys
 import types
@@ -21,9 +25,20 @@ from typing import Any
 from recapture.base.exceptions import qualified
 from recapture.torch_api.compat import is_out_of_memory
 
-MAX_DEPTH = 12
-"""Number of nesting levels that are described; deeper values are compared only by type."""
+MAX_DEPTH = 1_000
+"""Number of nesting levels that are described; deeper values are compared only by type, which a note says."""
 
+SHALLOW = 12
+"""Number of nesting levels in which any number of containers is described."""
+
+FRAMES = 4_000
+"""Python's limit of nested calls while values of that depth are described or compared.
+
+A ``__repr__`` without end still meets it before the stack of the process is full.
+"""
+
+REPEATED = 2**20
+"""Number of elements from which a view that repeats elements is copied without the repetitions."""
 
 SETTINGS_OF_A_LOGGER = ("name", "level", "disabled", "propagate")
 """What a call may change of a logger."""
@@ -31,7 +46,10 @@ SETTINGS_OF_A_LOGGER = ("name", "level", "disabled", "propagate")
 
 @dataclass(frozen=True)
 class TensorSnapshot:
-    """A snapshot of a tensor or numpy array: `data` is a detached copy, None if its values cannot be read."""
+    """A snapshot of a tensor or numpy array: `data` is a detached copy, None if its values cannot be read.
+
+    In a large view that repeats elements, such as an expanded one, `data` has one element along each such dimension.
+    """
 
     data: Any
     dtype: str
@@ -50,7 +68,8 @@ class Snapshot:
     """A snapshot of a Python value: its exact type, and its tensor, its children, or its scalar.
 
     The children of a tensor are its gradient, ``.grad``, attributes that Python code put on it, and quantization
-    parameters. `default` is what a ``defaultdict`` fills in. A value that cannot be described has only a type.
+    parameters. `default` is what a ``defaultdict`` fills in. A value that cannot be described has only a type. `cut`
+    says why a part of the value was not described, if one was not.
     """
 
     type: str
@@ -59,6 +78,18 @@ class Snapshot:
     ordered: bool = True
     scalar: Any = None
     default: str | None = None
+    cut: str | None = None
+
+
+@contextlib.contextmanager
+def deep_calls() -> Iterator[None]:
+    """Allow as many nested calls as describing or comparing deep values takes."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, FRAMES))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 @dataclass(frozen=True)
@@ -77,7 +108,8 @@ def describe(value: Any, *, consume: bool = True, copy: bool = True) -> Describe
     of tensors are left out.
     """
     describer = _Describer(_copy if copy else _no_copy, consume=consume)
-    snapshot = describer.describe(value)
+    with deep_calls():
+        snapshot = describer.describe(value)
     return Described(snapshot, tuple(describer.arrays))
 
 
@@ -101,6 +133,8 @@ class _Describer:
         self.copy = copy
         self.consume = consume
         self.objects = 0
+        self.deep = 0
+        """Number of containers below SHALLOW levels: lists that hold one another twice have very many."""
         self.path: list[str] = []
         self.arrays: list[tuple[str, Any]] = []
 
@@ -140,27 +174,38 @@ class _Describer:
         if isinstance(value, logging.Logger):  # the rest of it leads to the loggers and caches of all libraries
             settings = [(f".{key}", getattr(value, key)) for key in SETTINGS_OF_A_LOGGER]
             return Snapshot(name, children=self._children(settings, depth, parents))
-        if id(value) in parents or depth >= MAX_DEPTH:
+        digest = _state_of_generator(value)
+        if digest is not None:
+            return Snapshot(name, scalar=digest)
+        if id(value) in parents:
             return Snapshot(name)
+        self.deep += depth >= SHALLOW
+        if depth >= MAX_DEPTH or self.deep > MAX_OBJECTS:
+            return Snapshot(name, cut=f"more than {MAX_DEPTH} levels or {MAX_OBJECTS} values deep")
         items, ordered = self._items(value)
+        if items is None and self.objects > MAX_OBJECTS:
+            return Snapshot(name, cut=f"more than {MAX_OBJECTS} objects")
         if items is None:
             text = None if callable(value) else repr(value)  # a date, a bytearray, …
             return Snapshot(name, scalar=text if text is None or not has_address(text) else None)
+        cut = next((item.reason for _, item in items if isinstance(item, Cut)), None)
+        items = [(key, item) for key, item in items if not isinstance(item, Cut)]
         children = self._children(items, depth, (*parents, id(value)))
         default = repr(value.default_factory) if isinstance(value, defaultdict) else None
         if default is not None and has_address(default):
             default = "a function"
-        return Snapshot(name, children=children, ordered=ordered, default=default)
+        return Snapshot(name, children=children, ordered=ordered, default=default, cut=cut)
 
     def _children(
         self, items: list[tuple[str, Any]], depth: int, parents: tuple[int, ...]
     ) -> tuple[tuple[str, Snapshot], ...]:
         children: dict[str, Snapshot] = {}
+        times: dict[str, int] = {}
         for key, item in items:
-            label, again = key, 1
+            label = key
             while label in children:  # two keys may have one repr
-                again += 1
-                label = f"{key} #{again}"
+                times[key] = times.get(key, 1) + 1
+                label = f"{key} #{times[key]}"
             self.path.append(label)
             children[label] = self.describe(item, depth + 1, parents)
             self.path.pop()
@@ -180,11 +225,15 @@ class _Describer:
         if isinstance(value, tuple) and isinstance(fields, tuple):
             return [(f".{key}", item) for key, item in zip(fields, value, strict=True)], True
         if isinstance(value, (list, tuple, deque, ValuesView, ItemsView)):
-            return [(f"[{index}]", item) for index, item in enumerate(value)], True
+            items = [(f"[{index}]", item) for index, item in enumerate(value)]
+            return items + ([(".maxlen", value.maxlen)] if isinstance(value, deque) else []), True
         if isinstance(value, KeysView):
             return members(value), True
         if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
-            return (yielded(value) if self.consume else None), True
+            return (yielded(value) if self.consume else position(value)), True
+        contents = contents_of(value)
+        if contents:
+            return contents, True
         if isinstance(value, functools.partial):
             return [(".func", value.func), (".args", value.args), (".keywords", value.keywords)], True
         is_module = isinstance(value, torch.nn.Module)
@@ -274,20 +323,45 @@ def _properties(value: Any) -> list[tuple[str, Any]]:
     import torch
 
     properties: list[tuple[str, Any]] = []
-    if value.is_leaf and value.grad is not None:
+    # Asking another tensor that is no leaf for its gradient would warn.
+    if (value.is_leaf or value.retains_grad) and value.grad is not None:
         properties.append((".grad", value.grad))
+    if value.is_leaf and value.requires_grad:
+        number = sum(len(getattr(value, group, None) or ()) for group in HOOKS_OF_TENSORS)
+        if number:
+            properties.append((".hooks", number))
     if value.is_quantized:
         per_tensor = value.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
-        scale, zero = (
-            ("q_scale", "q_zero_point") if per_tensor else ("q_per_channel_scales", "q_per_channel_zero_points")
-        )
-        properties += [(f".{name}()", getattr(value, name)()) for name in (scale, zero)]
+        names = _PER_TENSOR if per_tensor else _PER_CHANNEL
+        properties += [(f".{name}()", getattr(value, name)()) for name in names]
+    indices = _INDICES.get(str(value.layout))
+    if indices is not None:
+        properties.append((f".{indices}().dtype", getattr(value.detach(), indices)().dtype))
+        if value.layout in (torch.sparse_bsr, torch.sparse_bsc):
+            properties.append((".values().shape", tuple(value.detach().values().shape)))  # the size of its blocks
+    elif value.layout == torch.sparse_coo:
+        properties.append((".sparse_dim()", value.sparse_dim()))
     # Names with an underscore belong to torch: Dynamo, for example, marks tensors with `_dynamo_…`.
     own = vars(value) if hasattr(value, "__dict__") else {}
     return properties + [
         (f".{name}", own[name]) for name in sorted(own) if not name.startswith("_") and name not in MARKS
     ]
 
+
+_PER_TENSOR = ("qscheme", "q_scale", "q_zero_point")
+_PER_CHANNEL = ("qscheme", "q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis")
+"""Methods that return the parameters of a quantized tensor."""
+
+_INDICES = {
+    "torch.sparse_csr": "crow_indices",
+    "torch.sparse_bsr": "crow_indices",
+    "torch.sparse_csc": "ccol_indices",
+    "torch.sparse_bsc": "ccol_indices",
+}
+"""The method that returns indices of a compressed sparse tensor, by layout. Their dtype may be int32 or int64."""
+
+HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+"""The attributes in which a tensor keeps hooks. Their number is compared, because two functions cannot be."""
 
 MARKS = frozenset({"fake_device"})
 """Attributes that torch leaves on a user's tensor for its own use (from torch 2.13 on)."""
@@ -306,7 +380,7 @@ def _copy(tensor: Any) -> Any:
     try:
         if tensor.is_quantized:
             return tensor.int_repr().clone().cpu()
-        data = tensor.resolve_conj().resolve_neg().clone()
+        data = without_repetitions(tensor).resolve_conj().resolve_neg().clone()
         return (data if tensor.layout == torch.strided else data.to_dense()).cpu()
     except (NotImplementedError, RuntimeError) as error:
         if is_out_of_memory(error):
@@ -314,10 +388,34 @@ def _copy(tensor: Any) -> Any:
         return None
 
 
-MAX_OBJECTS = 1_000
-"""Number of objects with attributes described in one value, and of items read from one iterator."""
+def without_repetitions(tensor: Any) -> Any:
+    """Return a large view that repeats elements with one element along each dimension of repetitions.
+
+    A copy of all its elements may be far larger than the memory of the view. Other tensors are returned as they are.
+    """
+    import torch
+
+    if tensor.layout == torch.strided and tensor.numel() >= REPEATED:
+        for dim, (size, step) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+            if step == 0 and size > 1:
+                tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
+MAX_OBJECTS = 10_000
+"""Number of objects with attributes described in one value, and of items read from one iterator.
+
+A note says where there are more.
+"""
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}|\bid=\d{6,}")
+
+
+class Cut:
+    """Stands in for items of a container that are not described."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
 
 class Unreadable:
@@ -398,7 +496,65 @@ def yielded(value: Iterator[Any]) -> list[tuple[str, Any]]:
         if is_out_of_memory(error):
             raise
         items.append((".raised", Unreadable(error)))
+    if len(items) == MAX_OBJECTS:
+        items.append(("", Cut(f"more than {MAX_OBJECTS} items of an iterator")))
     return items
+
+
+def position(value: Iterator[Any]) -> list[tuple[str, Any]] | None:
+    """Return where an iterator stands, as far as it tells without being read; None if it tells nothing."""
+    remaining = operator.length_hint(value, -1)
+    if remaining >= 0:
+        return [(".remaining", remaining)]
+    text = _readable(value)
+    return None if text is None else [(".text", text)]  # such as count(5)
+
+
+def contents_of(value: Any) -> list[tuple[str, Any]] | None:
+    """Return what a buffer, stream or context variable holds, which is no attribute of it; None for other values."""
+    if isinstance(value, memoryview):
+        form = [(f".{name}", getattr(value, name)) for name in ("format", "shape", "readonly")]
+        return [*form, (".tobytes()", value.tobytes())]
+    if isinstance(value, (io.StringIO, io.BytesIO)):
+        if value.closed:
+            return [(".closed", True)]
+        return [(".getvalue()", value.getvalue()), (".tell()", value.tell())]
+    if isinstance(value, contextvars.ContextVar):
+        return [(".get()", value.get(None))]
+    return None
+
+
+def _state_of_generator(value: Any) -> str | None:
+    """Return a digest of the state of a generator of random numbers; None for other values.
+
+    The generators that torch, Python and numpy use by default have none here: `torch_state.random_states` reads them.
+    """
+    import torch
+
+    numpy = sys.modules.get("numpy")
+    if isinstance(value, torch.Generator):
+        shared = value is torch.default_generator or (value.device.type != "cpu" and _is_default_of_device(value))
+        state = None if shared else bytes(value.get_state().tolist())
+    elif isinstance(value, random.Random):
+        shared = value is getattr(random, "_inst", None) or isinstance(value, random.SystemRandom)
+        state = None if shared else repr(value.getstate()).encode()
+    elif numpy is not None and isinstance(value, numpy.random.RandomState):
+        _, keys, *others = value.get_state()
+        shared = value is getattr(numpy.random.mtrand, "_rand", None)
+        state = None if shared else repr(others).encode() + keys.tobytes()
+    elif numpy is not None and isinstance(value, numpy.random.Generator):
+        state = repr(value.bit_generator.state).encode()
+    elif numpy is not None and isinstance(value, numpy.random.BitGenerator):
+        state = repr(value.state).encode()
+    else:
+        return None
+    return "" if state is None else hashlib.sha256(state).hexdigest()[:16]
+
+
+def _is_default_of_device(generator: Any) -> bool:
+    import torch
+
+    return any(generator is default for default in getattr(torch.cuda, "default_generators", ()))
 
 
 def has_attributes_of_its_own(value: Any) -> bool:
@@ -417,7 +573,8 @@ def members(value: Any) -> list[tuple[str, Any]]:
         return [(f"[{index}]", item) for index, item in enumerate(sorted(value))]
     texts = [(_readable(item), item) for item in value]
     if any(text is None for text, _ in texts):  # the order differs between processes: compare only the types
-        return [(f"[{i}]", kind) for i, kind in enumerate(sorted(qualified(type(item)) for item in value))]
+        kinds = [(f"[{i}]", kind) for i, kind in enumerate(sorted(qualified(type(item)) for item in value))]
+        return [*kinds, ("", Cut("members of a set that have no text"))]
     return [(f"[{i}]", item) for i, (_, item) in enumerate(sorted(texts, key=lambda pair: str(pair[0])))]
 
 

@@ -77,6 +77,7 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
         return events
     # Before the file is executed again for runs with noise, which ends the operators that this execution registered.
     again = _called_again(subject)
+    subject.leave()  # so that these runs begin with what eager's first one began with
     events.calls = _compared(compiler, subject.case, first, observed, eager)
     if events.unread:
         events.note_what_nobody_reads()
@@ -84,7 +85,6 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     usable = not any(failed_loudly(call.eager, call.other) for call in heeded)  # else a GPU may refuse everything
     if usable and _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
         events.original = _works_still(again, first[0])
-    subject.leave()
     return events
 
 

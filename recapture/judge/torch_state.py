@@ -6,6 +6,8 @@ another cell only if all of them are as before.
 
 from __future__ import annotations
 
+import decimal
+import gc
 import hashlib
 import os
 import random
@@ -14,6 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from recapture.torch_api.compat import default_device
@@ -78,29 +81,142 @@ def _settings() -> dict[str, _Setting]:
     import torch
 
     settings = {
-        # The default device comes first: while it is wrong, others cannot be read.
+        # Modes come first, because they see what is called to set the others.
+        "dispatch_modes": _Setting(_dispatch_modes, _leave_dispatch_modes),
+        "function_modes": _Setting(_function_modes, _leave_function_modes),
+        # Then the default device: while it is wrong, others cannot be read.
         "default_device": _Setting(default_device, torch.set_default_device),
+        "inference_mode": _Setting(torch.is_inference_mode_enabled, _set_inference_mode),
         "grad_enabled": _Setting(torch.is_grad_enabled, torch.set_grad_enabled),
         "default_dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype),
         "deterministic_algorithms": _Setting(_deterministic, _set_deterministic),
         "float32_matmul_precision": _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
         "autocast_cpu": _Setting(partial(_autocast, "cpu"), partial(_set_autocast, "cpu")),
         "autocast_cuda": _Setting(partial(_autocast, "cuda"), partial(_set_autocast, "cuda")),
+        "autocast_dtype_cpu": _Setting(partial(_autocast_dtype, "cpu"), partial(_set_autocast_dtype, "cpu")),
+        "autocast_dtype_cuda": _Setting(partial(_autocast_dtype, "cuda"), partial(_set_autocast_dtype, "cuda")),
+        "autocast_cache": _Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
         "anomaly_detection": _Setting(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+        "warn_always": _Setting(torch.is_warn_always_enabled, torch.set_warn_always),
+        "flush_denormal": _Setting(_flushes_denormals, torch.set_flush_denormal),
+        "threads": _Setting(torch.get_num_threads, torch.set_num_threads),
+        "print_options": _Setting(_print_options, lambda values: vars(_tensor_str().PRINT_OPTS).update(values)),
+        "module_hooks": _Setting(_module_hooks, _set_module_hooks),
+        "working_directory": _Setting(_working_directory, os.chdir),
+        "recursion_limit": _Setting(sys.getrecursionlimit, sys.setrecursionlimit),
+        "garbage_collection": _Setting(gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
+        "decimal_precision": _Setting(lambda: decimal.getcontext().prec, partial(setattr, decimal.getcontext(), "prec")),
     }
+    for kind in ("flash", "mem_efficient", "math"):
+        settings[f"backends.cuda.{kind}_sdp"] = _Setting(
+            getattr(torch.backends.cuda, f"{kind}_sdp_enabled"), getattr(torch.backends.cuda, f"enable_{kind}_sdp")
+        )
+    for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
+        settings[f"backends.cuda.matmul.{name}"] = _attribute(torch.backends.cuda.matmul, name)
+    if "numpy" in sys.modules:
+        settings["numpy_errors"] = _Setting(sys.modules["numpy"].geterr, lambda value: sys.modules["numpy"].seterr(**value))
     for name in ("allow_tf32", "benchmark", "deterministic", "enabled"):
         settings[f"backends.cudnn.{name}"] = _attribute(torch.backends.cudnn, name)
     settings["backends.mkldnn.enabled"] = _attribute(torch.backends.mkldnn, "enabled")
     return settings | {
-        "inference_mode": _Setting(torch.is_inference_mode_enabled),
-        "threads": _Setting(torch.get_num_threads),
         "registrations": _Setting(registrations),
         "environment": _Setting(_environment_of_cells),
-        "recursion_limit": _Setting(sys.getrecursionlimit),
         "hooks": _Setting(_hooks),
         "warning_filters": _Setting(lambda: list(warnings.filters)),
         "threads_of_python": _Setting(_threads),
     }
+
+
+_ENTERED: list[Any] = []
+"""Guards of inference modes that were entered to set it back: each must live as long as the process."""
+
+
+def _set_inference_mode(value: bool) -> None:
+    import torch
+
+    guard = torch._C._InferenceMode(value)  # noqa: SLF001 - the public context manager has to be left again
+    guard.__enter__()
+    _ENTERED.append(guard)
+
+
+def _dispatch_modes() -> list[str]:
+    """Return the names of the active modes that see every operator, the innermost last."""
+    import torch
+
+    stack, count = torch._C._get_dispatch_stack_at, torch._C._len_torch_dispatch_stack()  # noqa: SLF001
+    return [type(stack(index)).__name__ for index in range(count)]
+
+
+def _leave_dispatch_modes(before: list[str]) -> None:
+    """Leave the modes that were entered since; those that were left cannot be entered again."""
+    from torch.utils._python_dispatch import _pop_mode
+
+    while len(_dispatch_modes()) > len(before):
+        _pop_mode()
+
+
+def _function_modes() -> list[str]:
+    """Return the names of the active modes that see every function of torch, except that of the default device."""
+    import torch
+
+    stack, count = torch._C._get_function_stack_at, torch._C._len_torch_function_stack()  # noqa: SLF001
+    names = [type(stack(index)).__name__ for index in range(count)]
+    return [name for name in names if name != "DeviceContext"]
+
+
+def _leave_function_modes(before: list[str]) -> None:
+    from torch.overrides import _pop_mode, _push_mode
+
+    devices = []
+    while len(_function_modes()) > len(before):
+        mode = _pop_mode()
+        if type(mode).__name__ == "DeviceContext":
+            devices.append(mode)
+    for mode in devices:
+        _push_mode(mode)
+
+
+def _flushes_denormals() -> bool:
+    """Whether the processor takes the smallest numbers for zeros; torch has no function that tells."""
+    smallest = sys.float_info.min
+    return smallest / 2 == 0.0
+
+
+def _tensor_str() -> Any:
+    import torch
+
+    return torch._tensor_str  # noqa: SLF001 - torch has no function that returns its options of printing
+
+
+def _print_options() -> dict[str, Any]:
+    return dict(vars(_tensor_str().PRINT_OPTS))
+
+
+_HOOKS_OF_MODULES = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
+
+
+def _module_hooks() -> list[list[int]]:
+    """Return the numbers of the hooks that every module calls."""
+    from torch.nn.modules import module
+
+    return [list(getattr(module, name)) for name in _HOOKS_OF_MODULES]
+
+
+def _set_module_hooks(before: list[list[int]]) -> None:
+    """Remove the hooks that were added since; those that were removed cannot be added again."""
+    from torch.nn.modules import module
+
+    for name, numbers in zip(_HOOKS_OF_MODULES, before, strict=True):
+        hooks = getattr(module, name)
+        for number in set(hooks) - set(numbers):
+            del hooks[number]
+
+
+def _working_directory() -> str | None:
+    try:
+        return str(Path.cwd())
+    except OSError:  # it was removed
+        return None
 
 
 def _environment_of_cells() -> dict[str, str]:
@@ -143,6 +259,24 @@ def _set_autocast(device: str, value: bool) -> None:
         torch.set_autocast_enabled(device, value)
     except TypeError:  # before 2.4
         (torch.set_autocast_cpu_enabled if device == "cpu" else torch.set_autocast_enabled)(value)
+
+
+def _autocast_dtype(device: str) -> Any:
+    import torch
+
+    try:
+        return torch.get_autocast_dtype(device)
+    except AttributeError:  # before 2.4: a function for each device
+        return torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype()
+
+
+def _set_autocast_dtype(device: str, value: Any) -> None:
+    import torch
+
+    try:
+        torch.set_autocast_dtype(device, value)
+    except AttributeError:  # before 2.4
+        (torch.set_autocast_cpu_dtype if device == "cpu" else torch.set_autocast_gpu_dtype)(value)
 
 
 def _deterministic() -> tuple[bool, bool]:

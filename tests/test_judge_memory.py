@@ -5,6 +5,7 @@ import torch
 from observed_calls import seen, texts
 
 from recapture.judge.compare import compare
+from recapture.judge.earlier_calls import EarlierCalls
 from recapture.judge.observe import observe_call
 
 ALIASES = {
@@ -44,7 +45,7 @@ def test_views_of_one_storage_without_a_common_element_are_no_aliases():
 
 def test_a_buffer_that_the_next_call_returns_again_is_a_difference():
     static = torch.ones(2)
-    keeps, renews = {}, {}
+    keeps, renews = EarlierCalls(), EarlierCalls()
     for label in ("example", "held_out[0]"):
         eager = seen(lambda: torch.ones(2), label=label, earlier=renews)
         other = seen(lambda: static, label=label, earlier=keeps)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from recapture.base.exceptions import qualified, safe_text
+from recapture.judge.earlier_calls import EarlierCalls
 from recapture.judge.observe import Surroundings, observe_call
 from recapture.judge.reachable import Reachable
 from recapture.judge.snapshot import Snapshot, snapshot_of
@@ -87,7 +88,7 @@ def test_what_was_seen_does_not_change_any_more():
 
 def test_a_result_that_is_kept_does_not_keep_what_a_backward_needs():
     """Only the memory of an earlier result matters: its history would keep every activation of a model."""
-    earlier = {}
+    earlier = EarlierCalls()
     weight = torch.ones(3, requires_grad=True)
     alive = weakref.WeakSet()
 
@@ -105,7 +106,7 @@ def test_a_result_that_is_kept_does_not_keep_what_a_backward_needs():
     del kept
     one = seen(function, torch.ones(3), earlier=earlier, backward=False)
     assert len(alive) == 0
-    ((path, kept),) = earlier["example"]
+    ((path, kept),) = earlier.results["example"]
     assert (path, kept.grad_fn, kept.tolist()) == ("", None, one.result.tensor.data.tolist())
 
 

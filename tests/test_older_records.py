@@ -65,6 +65,15 @@ FORMS = [
     ("state", "its inputs cannot be made any more: ValueError", "inputs", None, "ValueError"),
     ("state", "the original raises KeyError after the capture", "original_raises", None, "KeyError"),
     ("state", "the original works differently after the capture: type", "original", None, "type"),
+    ("alias", "eager moves it to other memory, this does not", "moved", "moves", None),
+    ("alias", "this moves it to other memory, eager does not", "moved", None, "moves"),
+    ("mutation", "eager overwrites what an earlier call left, this does not", "overwritten", "writes", None),
+    ("mutation", "this overwrites what an earlier call left, eager does not", "overwritten", None, "writes"),
+    ("metadata", "autograd counts a change in eager, not here", "version", "raises", None),
+    ("metadata", "autograd counts a change here, not in eager", "version", None, "raises"),
+    ("output", "eager warned ['UserWarning: a'], this warned []", "warnings", "['UserWarning: a']", "[]"),
+    ("output", "eager wrote 3 bytes past sys.stdout, this 0", "written", "3", "0"),
+    ("value", "a part was not compared: more than 10000 objects", "cut", None, "more than 10000 objects"),
 ]
 
 

@@ -65,9 +65,7 @@ def without_history(array: Any) -> Any:
 def shared(these: Sequence[Block], others: Sequence[Block]) -> set[tuple[str, str]]:
     """Return the pairs of paths, one from each side, that share memory."""
     return {
-        (left.path, right.path)
-        for left, right in _near(these, others)
-        if left is not right and _overlap(left, right)
+        (left.path, right.path) for left, right in _near(these, others) if left is not right and _overlap(left, right)
     }
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.scrub import encodable, scrub
 from recapture.judge.rounding import distance, explained, repeats, same_bits
+from recapture.judge.snapshot import deep_calls
 from recapture.judge.wording import far_apart, first_unequal, listed, parts, short, sides, two_digits
 from recapture.records.difference import Difference, InputChange, Unlike
 
@@ -70,6 +71,7 @@ class Rules:
     changes: tuple[InputChange, ...] = ()
 
 
+@deep_calls()
 def compare(
     eager: Observation, other: Observation, *, sample: Sample | None = None, rules: Rules | None = None
 ) -> Comparison:
@@ -93,16 +95,18 @@ def compare(
     comparer.kind = "mutation"  # in whatever way an argument or the state differs, the call has changed it
     comparer.values("args", eager.args, other.args, lambda observation: observation.args)
     comparer.outside(eager, other)
+    comparer.earlier(eager, other)
     comparer.places(eager.state, other.state, lambda observation: observation.state)
     if eager.watched is not None and other.watched is not None:
         comparer.values("watched", eager.watched, other.watched, lambda observation: observation.watched)
     comparer.kind = None
-    if eager.output != other.output:
-        comparer.note("output", "output", "output", "output", short(eager.output), short(other.output))
+    comparer.memory(eager, other)
+    comparer.output(eager, other)
     comparer.settings(eager, other)
     return Comparison(comparer.differences, comparer.notes)
 
 
+@deep_calls()
 def compare_form(where: str, eager: Snapshot, other: Snapshot) -> Difference | None:
     """Return the first difference in type, structure, dtype, shape, device or plain value, or None.
 
@@ -113,6 +117,7 @@ def compare_form(where: str, eager: Snapshot, other: Snapshot) -> Difference | N
     return comparer.differences[0] if comparer.differences else None
 
 
+@deep_calls()
 def compare_places(label: str, eager: Snapshot | None, other: Snapshot | None) -> Comparison:
     """Compare a described state with a later one, to the bit, each a Snapshot with a child for each place."""
     comparer = _Comparer(label, Rules(), None, exact=True)
@@ -185,6 +190,8 @@ class _Comparer:
             # This includes tensor subclasses: Parameter and Tensor are different Python types.
             self.differ(place, "type", "type", eager.type, other.type)
             return
+        if eager.cut is not None or other.cut is not None:
+            self.note(place, "value", None, "cut", None, eager.cut or other.cut)
         if (eager.tensor is None) != (other.tensor is None):  # only one side could be described
             self.differ(place, "type", "structure", parts(eager), parts(other))
             return
@@ -261,6 +268,7 @@ class _Comparer:
     def _numbers(self, place: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
         if same_bits(eager, other):
             return
+        eager, other = _of_one_shape(eager, other)
         apart = distance(eager, other)
         if apart is None:
             return
@@ -318,6 +326,44 @@ class _Comparer:
             self.differ(where, "alias", "memory", partner)
         for where, partner in sorted(actual - expected):
             self.differ(where, "alias", "memory", None, partner)
+
+    def memory(self, eager: Observation, other: Observation) -> None:
+        """Report arguments that get other memory on one side only; note those that autograd sees changed on one."""
+        for where in sorted(eager.moved ^ other.moved):
+            self.differ(where, "alias", "moved", *(("moves", None) if where in eager.moved else (None, "moves")))
+        for where in sorted(eager.versions ^ other.versions):
+            sides_raised = ("raises", None) if where in eager.versions else (None, "raises")
+            self.note(where, "metadata", None, "version", *sides_raised)
+
+    def earlier(self, eager: Observation, other: Observation) -> None:
+        """Compare what the call overwrote of the results and arguments of earlier calls."""
+        if eager.overwritten is None or other.overwritten is None:
+            return
+        # An earlier call that failed on one side alone left nothing there to overwrite.
+        gone = tuple(f"earlier[{label!r}]" for label in set(eager.earlier) ^ set(other.earlier))
+        expected, actual = dict(eager.overwritten.children or ()), dict(other.overwritten.children or ())
+        for place in dict.fromkeys([*expected, *actual]):
+            if place.startswith(gone):
+                continue
+            if place in expected and place in actual:
+                self.part = lambda observation: observation.overwritten
+                self._values("", expected[place], actual[place], (place,))
+            else:
+                self.differ(
+                    place, "mutation", "overwritten", *(("writes", None) if place in expected else (None, "writes"))
+                )
+
+    def output(self, eager: Observation, other: Observation) -> None:
+        """Compare what is printed and warned."""
+        if eager.output != other.output:
+            self.note("output", "output", "output", "output", short(eager.output), short(other.output))
+        if eager.stderr != other.stderr:
+            self.note("stderr", "output", None, "output", short(eager.stderr), short(other.stderr))
+        if sorted(eager.warned) != sorted(other.warned):
+            self.note("warnings", "output", None, "warnings", short(list(eager.warned)), short(list(other.warned)))
+        written = eager.written, other.written
+        if None not in written and written[0] != written[1]:
+            self.note("output", "output", None, "written", *written)
 
     def gradients(self, eager: Observation, other: Observation) -> None:
         """Compare what a backward after the call left in the inputs and parameters."""
@@ -399,6 +445,22 @@ def _parameters(path: str, snapshot: Snapshot) -> Iterator[str]:
     elif snapshot.tensor is None:
         for label, child in snapshot.children or ():
             yield from _parameters(path + label, child)
+
+
+def _of_one_shape(eager: Snapshot, other: Snapshot) -> tuple[Snapshot, Snapshot]:
+    """Return two described tensors of one shape with elements of one shape: either may lack repeated elements."""
+    if eager.tensor is None or other.tensor is None or eager.tensor.data is None or other.tensor.data is None:
+        return eager, other
+    expected, actual = eager.tensor.data, other.tensor.data
+    if expected.shape == actual.shape or eager.tensor.shape != other.tensor.shape:
+        return eager, other
+    import torch
+
+    expected, actual = torch.broadcast_tensors(expected, actual)
+    return (
+        replace(eager, tensor=replace(eager.tensor, data=expected)),
+        replace(other, tensor=replace(other.tensor, data=actual)),
+    )
 
 
 def _absent(snapshot: Snapshot | None) -> bool:

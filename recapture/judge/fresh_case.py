@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from recapture.judge.earlier_calls import EarlierCalls
 from recapture.judge.observe import Observation, Surroundings, call_with, observe_call
 from recapture.judge.placement import arguments
 from recapture.judge.reachable import Reachable
@@ -43,7 +44,7 @@ class FreshCase:
         self.reset()  # before the state is saved: what `reset` sets is where every sequence of calls begins
         self.reachable = Reachable(self.target)
         self.restore = self.reachable.save()
-        self.earlier: dict[str, list[tuple[str, Any]]] = {}
+        self.earlier = EarlierCalls()
 
     def reset(self) -> None:
         """Call the case's own reset, if it has one."""
@@ -54,7 +55,7 @@ class FreshCase:
         """Set the state back to what it was when the case was made, and forget earlier results."""
         self.restore()
         self.reset()
-        self.earlier = {}
+        self.earlier = EarlierCalls()
 
     def leave(self) -> None:
         """Set back what the next execution of the case's file shares with this one."""

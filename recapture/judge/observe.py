@@ -10,6 +10,8 @@ import contextlib
 import inspect
 import io
 import logging
+import os
+import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,8 +21,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from recapture.base.exceptions import qualified, safe_text, traceback_text
-from recapture.judge.aliases import blocks_of, bytes_outside, shared, without_history
-from recapture.judge.snapshot import Described, Snapshot, describe, snapshot_of, snapshot_result_of
+from recapture.judge.aliases import blocks_of, bytes_outside, shared
+from recapture.judge.earlier_calls import EarlierCalls
+from recapture.judge.snapshot import (
+    Described,
+    Snapshot,
+    describe,
+    snapshot_of,
+    snapshot_result_of,
+    without_repetitions,
+)
 from recapture.judge.torch_state import environment, random_states, read_flags, restore_flags
 from recapture.torch_api.compat import seed_everything
 
@@ -56,7 +66,10 @@ class Observation:
 
     `aliases` are pairs of paths that share memory; `earlier` names the inputs whose results were still alive.
     `outside` are the bytes of the arguments' storages that no argument views, by path. `gradients` are those of a
-    backward after the call, by path; `backward` is the exception that it raised.
+    backward after the call, by path; `backward` is the exception that it raised. `overwritten` is what the call changed
+    of earlier results and arguments, by place. `moved` are the paths of arguments that the call gave another storage,
+    `versions` of those whose version counter it raised. `warned` are the warnings, and `written` is the number of bytes
+    that went to standard output without Python's `sys.stdout`, None if unknown.
     """
 
     input: str
@@ -67,6 +80,12 @@ class Observation:
     state: Snapshot | None = None
     watched: Snapshot | None = None
     output: str = ""
+    stderr: str = ""
+    warned: tuple[str, ...] = ()
+    written: int | None = None
+    overwritten: Snapshot | None = None
+    moved: frozenset[str] = frozenset()
+    versions: frozenset[str] = frozenset()
     flags: Mapping[str, str] = field(default_factory=dict)
     random_states: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +104,7 @@ class Surroundings:
     after it, parameters move by minus `train_step` times their gradient. With
     `all_output`, warnings and log messages count as output. With `values_only`, memory, random states and the
     environment are not looked at. `watching` makes a context for the call and its backward. `earlier` collects the
-    arrays of earlier results.
+    results and arguments of earlier calls.
     """
 
     reachable: Reachable | None = None
@@ -98,7 +117,7 @@ class Surroundings:
     values_only: bool = False
     watching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     device: str = "cpu"
-    earlier: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+    earlier: EarlierCalls = field(default_factory=EarlierCalls)
 
 
 def observe_call(
@@ -154,13 +173,16 @@ class _Call:
         self.args = args
         self.before = before
         self.leaves = leaves_of([*(("args" + path, array) for path, array in before.arrays), *self._state_arrays()])
+        self.storages = {path: _storage(array) for path, array in before.arrays}
+        self.versions = {path: _version(array) for path, array in before.arrays}
         self.found: dict[str, Any] = {}
 
     def observe(self, call: Callable[..., Any]) -> Observation:
-        flags, printed = read_flags(), io.StringIO()
+        printed = Recorded()
         value: Any = None
         result: Described | None = None
         with recorded(printed, everything=self.around.all_output), self.around.watching():
+            flags = read_flags()  # here, because what watches may be a mode, which is a setting
             try:
                 value = call(*self.args)
                 self._synchronize()
@@ -175,8 +197,16 @@ class _Call:
             except BaseException as error:  # memory ran out, or the call left a GPU that refuses everything
                 self.found.setdefault("raised", describe_raised(error))
                 self.found.pop("result", None)
-        sys.stdout.write(printed.getvalue())  # the output of a cell stays readable in its log
-        return Observation(self.label, output=printed.getvalue(), **self.found)
+        output = printed.text.getvalue()
+        sys.stdout.write(output)  # the output of a cell stays readable in its log
+        return Observation(
+            self.label,
+            output=output,
+            stderr=printed.stderr.getvalue(),
+            warned=tuple(printed.warnings),
+            written=printed.written,
+            **self.found,
+        )
 
     def _state_arrays(self) -> tuple[tuple[str, Any], ...]:
         around = self.around
@@ -204,11 +234,16 @@ class _Call:
         self.found["args"] = args.snapshot
         if not around.values_only:
             self.found["outside"] = dict(bytes_outside(args.arrays))
+            self._storages(args)
         if result is not None:
             if not around.values_only:
                 self._aliases(result, args)
             if around.backward:
                 self._backward(result, args)
+        if not around.values_only:  # a backward may write into what is kept, too
+            self.found["overwritten"] = around.earlier.overwritten()
+            if result is not None:
+                around.earlier.add(self.label, result, args)
         if around.reachable is not None:
             self.found["state"] = around.reachable.describe(around.module).snapshot
         if around.watch is not None:
@@ -218,14 +253,25 @@ class _Call:
     def _aliases(self, result: Described, args: Described) -> None:
         around = self.around
         results = blocks_of(("result" + path, array) for path, array in result.arrays)
-        others = blocks_of(("args" + path, array) for path, array in args.arrays)
-        others += blocks_of(self._state_arrays())
-        for label, earlier in around.earlier.items():
-            others += blocks_of((f"{label}: result{path}", array) for path, array in earlier)
-        among = {pair for pair in shared(results, results) if pair[0] < pair[1]}
-        self.found["aliases"] = frozenset(shared(results, others) | among)
-        self.found["earlier"] = tuple(around.earlier)
-        around.earlier[self.label] = [(path, without_history(array)) for path, array in result.arrays]
+        given = blocks_of(("args" + path, array) for path, array in args.arrays)
+        state = blocks_of(self._state_arrays())
+        by_label = around.earlier.results.items()
+        earlier = [(f"{label}: result{path}", array) for label, arrays in by_label for path, array in arrays]
+        among = {pair for part in (results, given) for pair in shared(part, part) if pair[0] < pair[1]}
+        others = [*given, *state, *blocks_of(earlier)]
+        self.found["aliases"] = frozenset(shared(results, others) | shared(given, state) | among)
+        self.found["earlier"] = tuple(around.earlier.results)
+
+    def _storages(self, args: Described) -> None:
+        """Note the arguments that were given another storage, and those whose version counter was raised."""
+        moved, versions = set(), set()
+        for path, array in args.arrays:
+            before, after = self.storages.get(path), _storage(array)
+            if before is not None and after is not None and before[0] == after[0] and before[1] != after[1]:
+                moved.add(f"args{path}")
+            if path in self.versions and self.versions[path] != _version(array):
+                versions.add(f"args{path}")
+        self.found["moved"], self.found["versions"] = frozenset(moved), frozenset(versions)
 
     def _weigh(self, root: Any, number: int) -> Any:
         if self.around.train_step is not None:  # a step along other weights would not make a loss smaller
@@ -311,6 +357,26 @@ def backward(
     finally:
         for tensor, grad in gradients_before:
             tensor.grad = grad
+        for leaf in leaves:
+            if not leaf.tensor.is_leaf and leaf.tensor.retains_grad:
+                leaf.tensor.grad = None  # it is described where the call itself leaves one
+
+
+def _storage(array: Any) -> tuple[int, int] | None:
+    """Return the id of a tensor and the address of its memory; None for what has no memory of its own."""
+    try:
+        address = array.untyped_storage().data_ptr()
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return None
+    return (id(array), address) if address else None
+
+
+def _version(array: Any) -> int | None:
+    """Return how often a tensor was changed, as autograd counts; None where nobody counts."""
+    try:
+        return int(array._version)  # noqa: SLF001 - torch has no other name for it
+    except (AttributeError, RuntimeError):  # an array of numpy; a tensor of inference mode
+        return None
 
 
 def _dense(value: Any) -> list[Any]:
@@ -385,40 +451,104 @@ def _sizes(index: Any) -> Any:
 
 def _repeated(block: Any, root: Any) -> Any:
     """Return a block of weights, repeated to the size of a result, with its shape, dtype and device."""
-    copies = -(-root.numel() // BLOCK)
-    return block.repeat(max(copies, 1))[: root.numel()].reshape(root.shape).to(device=root.device, dtype=root.dtype)
+    single = without_repetitions(root.detach())  # all elements of an expanded view may not fit into memory
+    copies = -(-single.numel() // BLOCK)
+    values = block.repeat(max(copies, 1))[: single.numel()].reshape(single.shape)
+    return values.to(device=root.device, dtype=root.dtype).expand(root.shape)
+
+
+@dataclass
+class Recorded:
+    """What was printed to `sys.stdout` and to `sys.stderr`, the warnings, and the bytes written past `sys.stdout`."""
+
+    text: io.StringIO = field(default_factory=io.StringIO)
+    stderr: io.StringIO = field(default_factory=io.StringIO)
+    warnings: list[str] = field(default_factory=list)
+    written: int | None = None
 
 
 @contextlib.contextmanager
-def recorded(text: io.StringIO, *, everything: bool) -> Iterator[None]:
-    """Write what is printed to `text`; with `everything`, also what goes to stderr, warnings and log messages.
+def recorded(record: Recorded, *, everything: bool) -> Iterator[None]:
+    """Record what is printed, and warnings; with `everything`, all of it and log messages in `text`, in their order.
 
-    They stand in the order in which they come. Warnings and log messages of torch itself are left out.
+    Warnings and log messages of torch itself are left out.
     """
+    text, stderr = record.text, sys.stderr
+    before = _size_of_output()
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(text))
+        # What is no part of the output stays readable in the log, also of a process that dies in this call.
+        stack.enter_context(contextlib.redirect_stderr(text if everything else _Both(record.stderr, stderr)))
+        stack.enter_context(_torch_logs_to(stderr))
+        # Leaving this context makes Python forget which warnings it has shown: each call shows them again.
+        shown_again = warnings.catch_warnings()
         if everything:
-            stderr = sys.stderr
-            stack.enter_context(contextlib.redirect_stderr(text))
-            stack.enter_context(_torch_logs_to(stderr))
-            stack.enter_context(warnings.catch_warnings())
-            show = warnings.showwarning
+            stack.enter_context(shown_again)
+        else:
+            with shown_again:
+                pass
+        show = warnings.showwarning
 
-            def note(message: Warning | str, category: type[Warning], filename: str, *where: Any, **more: Any) -> None:
-                if _of_torch(category.__module__) or issuer().is_relative_to(folder_of_torch()):
-                    with contextlib.redirect_stderr(stderr):
-                        show(message, category, filename, *where, **more)
-                else:
-                    text.write(f"{category.__name__}: {message}\n")
+        def note(message: Warning | str, category: type[Warning], filename: str, *where: Any, **more: Any) -> None:
+            of_torch = _of_torch(category.__module__) or issuer().is_relative_to(folder_of_torch())
+            if everything and not of_torch:
+                text.write(f"{category.__name__}: {message}\n")
+                return
+            if not of_torch:
+                record.warnings.append(f"{category.__name__}: {message}")
+            with contextlib.redirect_stderr(stderr):
+                show(message, category, filename, *where, **more)
 
-            warnings.showwarning = note
+        warnings.showwarning = note
+        stack.callback(_set_back, warnings, "showwarning", note, show)
+        if everything:
             handler = _LogHandler(text)
             logging.getLogger().addHandler(handler)
             stack.callback(logging.getLogger().removeHandler, handler)
-            if logging.lastResort is not None:
-                stack.callback(setattr, logging, "lastResort", logging.lastResort)
-                logging.lastResort = _LastResort(text, stderr)
+        if logging.lastResort is not None:
+            last = _LastResort(sys.stderr, stderr)
+            stack.callback(_set_back, logging, "lastResort", last, logging.lastResort)
+            logging.lastResort = last
         yield
+    after = _size_of_output()
+    record.written = None if before is None or after is None or after < before else after - before
+
+
+def _set_back(owner: Any, name: str, now: Any, before: Any) -> None:
+    """Set an attribute back, unless the call itself has set it."""
+    if getattr(owner, name) is now:
+        setattr(owner, name, before)
+
+
+def _size_of_output() -> int | None:
+    """Return the size of the file to which the process writes its standard output; None if it is no file."""
+    try:
+        for stream in (sys.stdout, sys.__stdout__):
+            if stream is not None:
+                stream.flush()
+        status = os.fstat(1)
+    except (OSError, ValueError):  # closed
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+class _Both(io.TextIOBase):
+    """A stream that writes to a text and to another stream."""
+
+    def __init__(self, text: io.StringIO, stream: Any) -> None:
+        self.text = text
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.text.write(text)
+        self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def fileno(self) -> int:
+        return int(self.stream.fileno())
 
 
 def _of_torch(name: str) -> bool:
@@ -462,8 +592,8 @@ class _LastResort(logging.StreamHandler):  # type: ignore[type-arg]
     torch 2.3.1 says in this way that it skips CUDA graphs.
     """
 
-    def __init__(self, text: io.StringIO, elsewhere: Any) -> None:
-        super().__init__(text)
+    def __init__(self, stream: Any, elsewhere: Any) -> None:
+        super().__init__(stream)
         self.elsewhere = elsewhere
         self.setLevel(logging.WARNING)
 

@@ -336,7 +336,7 @@ class _Finder:
             self._add(path, owner, key)
 
     def _is_own(self, module: str | None) -> bool:
-        """Whether code is the user's: of the case's file, which the first function or class decides, or of no library."""
+        """Whether code is the user's: of the file of the first function or class, or of no library."""
         if module is None:
             return False
         if self.file is None and module.partition(".")[0] != "torch":
@@ -522,10 +522,10 @@ def _saved_generator(value: Any) -> Callable[[], None] | None:
         return functools.partial(value.set_state, value.get_state())
     if isinstance(value, random.Random):
         return functools.partial(value.setstate, value.getstate())
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.random.RandomState):
+    numpy_random = sys.modules.get("numpy.random")  # numpy imports it at first use
+    if numpy_random is not None and isinstance(value, numpy_random.RandomState):
         return functools.partial(value.set_state, value.get_state())
-    if numpy is not None and isinstance(value, numpy.random.Generator):
+    if numpy_random is not None and isinstance(value, numpy_random.Generator):
         return functools.partial(setattr, value.bit_generator, "state", value.bit_generator.state)
     return None
 

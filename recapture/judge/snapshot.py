@@ -188,8 +188,9 @@ class _Describer:
         if items is None:
             text = None if callable(value) else repr(value)  # a date, a bytearray, …
             return Snapshot(name, scalar=text if text is None or not has_address(text) else None)
-        cut = next((item.reason for _, item in items if isinstance(item, Cut)), None)
-        items = [(key, item) for key, item in items if not isinstance(item, Cut)]
+        # A value of the case may raise where it is asked for its class.
+        cut = next((item.reason for _, item in items if type(item) is Cut), None)
+        items = [(key, item) for key, item in items if type(item) is not Cut]
         children = self._children(items, depth, (*parents, id(value)))
         default = repr(value.default_factory) if isinstance(value, defaultdict) else None
         if default is not None and has_address(default):
@@ -531,20 +532,20 @@ def _state_of_generator(value: Any) -> str | None:
     """
     import torch
 
-    numpy = sys.modules.get("numpy")
+    numpy_random = sys.modules.get("numpy.random")  # numpy imports it at first use
     if isinstance(value, torch.Generator):
         shared = value is torch.default_generator or (value.device.type != "cpu" and _is_default_of_device(value))
         state = None if shared else bytes(value.get_state().tolist())
     elif isinstance(value, random.Random):
         shared = value is getattr(random, "_inst", None) or isinstance(value, random.SystemRandom)
         state = None if shared else repr(value.getstate()).encode()
-    elif numpy is not None and isinstance(value, numpy.random.RandomState):
+    elif numpy_random is not None and isinstance(value, numpy_random.RandomState):
         _, keys, *others = value.get_state()
-        shared = value is getattr(numpy.random.mtrand, "_rand", None)
+        shared = value is getattr(numpy_random.mtrand, "_rand", None)
         state = None if shared else repr(others).encode() + keys.tobytes()
-    elif numpy is not None and isinstance(value, numpy.random.Generator):
+    elif numpy_random is not None and isinstance(value, numpy_random.Generator):
         state = repr(value.bit_generator.state).encode()
-    elif numpy is not None and isinstance(value, numpy.random.BitGenerator):
+    elif numpy_random is not None and isinstance(value, numpy_random.BitGenerator):
         state = repr(value.state).encode()
     else:
         return None

@@ -105,7 +105,7 @@ def _settings() -> dict[str, _Setting]:
         "working_directory": _Setting(_working_directory, os.chdir),
         "recursion_limit": _Setting(sys.getrecursionlimit, sys.setrecursionlimit),
         "garbage_collection": _Setting(gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
-        "decimal_precision": _Setting(lambda: decimal.getcontext().prec, partial(setattr, decimal.getcontext(), "prec")),
+        "decimal_precision": _Setting(lambda: decimal.getcontext().prec, _set_decimal_precision),
     }
     for kind in ("flash", "mem_efficient", "math"):
         settings[f"backends.cuda.{kind}_sdp"] = _Setting(
@@ -114,7 +114,9 @@ def _settings() -> dict[str, _Setting]:
     for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
         settings[f"backends.cuda.matmul.{name}"] = _attribute(torch.backends.cuda.matmul, name)
     if "numpy" in sys.modules:
-        settings["numpy_errors"] = _Setting(sys.modules["numpy"].geterr, lambda value: sys.modules["numpy"].seterr(**value))
+        settings["numpy_errors"] = _Setting(
+            sys.modules["numpy"].geterr, lambda value: sys.modules["numpy"].seterr(**value)
+        )
     for name in ("allow_tf32", "benchmark", "deterministic", "enabled"):
         settings[f"backends.cudnn.{name}"] = _attribute(torch.backends.cudnn, name)
     settings["backends.mkldnn.enabled"] = _attribute(torch.backends.mkldnn, "enabled")
@@ -180,6 +182,10 @@ def _flushes_denormals() -> bool:
     """Whether the processor takes the smallest numbers for zeros; torch has no function that tells."""
     smallest = sys.float_info.min
     return smallest / 2 == 0.0
+
+
+def _set_decimal_precision(value: int) -> None:
+    decimal.getcontext().prec = value
 
 
 def _tensor_str() -> Any:

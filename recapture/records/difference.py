@@ -44,6 +44,12 @@ Unlike = Literal[
     "inputs",
     "original_raises",
     "original",
+    "moved",
+    "overwritten",
+    "version",
+    "warnings",
+    "written",
+    "cut",
 ]
 """What the two sides of a difference are unlike in; `SENTENCES` has the words for each."""
 
@@ -98,6 +104,19 @@ SENTENCES: dict[Unlike, Sentence] = {
     "inputs": Sentence(other="its inputs cannot be made any more: {other}"),
     "original_raises": Sentence(other="the original raises {other} after the capture"),
     "original": Sentence(other="the original works differently after the capture: {other}"),
+    "moved": Sentence(
+        eager="eager moves it to other memory, this does not", other="this moves it to other memory, eager does not"
+    ),
+    "overwritten": Sentence(
+        eager="eager overwrites what an earlier call left, this does not",
+        other="this overwrites what an earlier call left, eager does not",
+    ),
+    "version": Sentence(
+        eager="autograd counts a change in eager, not here", other="autograd counts a change here, not in eager"
+    ),
+    "warnings": Sentence("eager warned {eager}, this warned {other}"),
+    "written": Sentence("eager wrote {eager} bytes past sys.stdout, this {other}"),
+    "cut": Sentence(other="a part was not compared: {other}"),
 }
 """The sentence of each form of difference, except what `Difference.detail` adds to a value's."""
 

@@ -55,7 +55,13 @@ _SIDE: dict[Unlike, str] = {
 }
 """Pattern of each side by what the sides are unlike in; any text for others."""
 
-_NOTHING_TO_SHOW = {"set": "set", "capture": "changed"}
+_NOTHING_TO_SHOW = {
+    "set": "set",
+    "capture": "changed",
+    "moved": "moves",
+    "overwritten": "writes",
+    "version": "raises",
+}
 """What a side has where the sentence does not show it."""
 
 

@@ -381,6 +381,14 @@ def test_memory_that_nothing_was_written_to_is_found(served, name, form):
     assert len(prepared.inputs) + len(prepared.other_ranks) == 8
 
 
+def test_an_example_of_100_gigabytes_without_memory_allocates_nothing(served):
+    """The limit of 16 GiB for each process would end an attempt to allocate it."""
+    result = checked("doubled", place=FURTHER, inputs_from=(str(FURTHER), "hundred_gigabytes"))
+    assert [row.verdict for row in result.rows] == ["pass"]
+    assert len(result.report.inputs) > 10
+    assert not result.report.unaffordable
+
+
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 

@@ -41,13 +41,17 @@ _OF_THE_INTERPRETER = "The following operation failed in the TorchScript interpr
 
 _HELD_OUT = re.compile(r"held_out\[(\d+)\]")
 
-ON_DATA = (
-    r"data[- ]dependent (branch|expression|control flow|jump|assertion)|guard on data|generic_jump|"
-    r"dynamic control flow|"
-    r"converting a tensor to a Python (boolean|bool)|is_nonzero|symbolically traced variables|bool\(\)|"
-    r"call_function.*_local_scalar_dense|torch\.cond"
+ON_BRANCH = (
+    r"data[- ]dependent (branch|control flow|jump|assertion)|generic_jump|dynamic control flow|"
+    r"converting a tensor to a Python (boolean|bool)|is_nonzero|symbolically traced variables|bool\(\)"
 )
 """What torch says about a branch that a tensor's value decides."""
+
+ON_NUMBER = r"data[- ]dependent expression|guard on data|call_function.*_local_scalar_dense"
+"""What torch says about a number read from a tensor, which may decide a branch, a size or a place."""
+
+ON_DATA = rf"{ON_BRANCH}|{ON_NUMBER}|torch\.cond"
+"""What torch says about Python that depends on a tensor's value."""
 
 OF_SIZE = r"dynamic shape operator|nonzero|masked_select|boolean (mask|ind)|_unique|data[- ]dependent (output|shape)"
 """What torch says about a result whose size depends on values."""
@@ -341,10 +345,13 @@ def _if_refused(record: Record) -> str:
             "a branch needs a value, size or device, which fx does not know while it traces: use torch.compile, or "
             "keep its module whole with Tracer.is_leaf_module"
         )
-    if re.search(ON_DATA, message, re.IGNORECASE):
+    if re.search(ON_BRANCH, message, re.IGNORECASE):
         return (
             "a tensor's value decides a branch: use torch.where or torch.cond, or torch.compile, which breaks the graph"
         )
+    # Torch does not tell what the number is for: torch.cond would be no help with a size or a place.
+    if re.search(ON_NUMBER, message, re.IGNORECASE):
+        return "a number is read from a tensor: keep it a tensor, or use torch.compile, which breaks the graph"
     if re.search(OF_SIZE, message, re.IGNORECASE):
         return "a size depends on the values: keep the size and use a mask as a weight, or use torch.compile"
     by_family: dict[str, str] = {

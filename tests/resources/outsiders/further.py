@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-# --- code that refers to itself ---------------------------------------------------------------------------------------
+# --- code that refers to itself --------------------------------------------------------------------------------------
 
 
 class Rounded(torch.autograd.Function):
@@ -126,7 +126,7 @@ def itself(x):
     return x + 26
 
 
-# --- numbers that are sizes -------------------------------------------------------------------------------------------
+# --- numbers that are sizes ------------------------------------------------------------------------------------------
 
 
 def zeros(x, n):
@@ -172,7 +172,7 @@ def padded(x, n):
     return torch.nn.functional.pad(x, (0, n))
 
 
-# --- gradients --------------------------------------------------------------------------------------------------------
+# --- gradients -------------------------------------------------------------------------------------------------------
 
 
 class NoParameters(torch.nn.Module):
@@ -227,7 +227,7 @@ def dict_of_tensors():
     return ({"a": torch.rand(4)}, )
 
 
-# --- memory that nothing was written to ---------------------------------------------------------------------------------
+# --- memory that nothing was written to ------------------------------------------------------------------------------
 
 
 def empty(x):
@@ -272,7 +272,7 @@ def as_a_shape(x):
     return x * torch.empty(3, 4).shape[0]
 
 
-# --- arguments by name ------------------------------------------------------------------------------------------------
+# --- arguments by name -----------------------------------------------------------------------------------------------
 
 
 class KeywordOnly(torch.nn.Module):
@@ -360,3 +360,14 @@ class WithWeightNorm(torch.nn.Module):
 
     def forward(self, x):
         return self.linear(x)
+
+
+# --- examples that allocate nothing ----------------------------------------------------------------------------------
+
+
+def doubled(x):
+    return x * 2
+
+
+def hundred_gigabytes():
+    return (torch.empty(25, 10**9, device="meta"),)

@@ -1,0 +1,95 @@
+"""What a check advises: it follows from the record and from what is known about the target."""
+
+import pytest
+
+from recapture.records.difference import Difference
+from recapture.records.record import ErrorInfo, Record
+from recapture.records.verdicts import Verdict
+from recapture.tools.check.answers import CheckReport, Circumstances, row_of
+
+INPUTS = ("batch=1", "batch=0")
+
+
+def recorded(compiler, verdict, *, kind="value", message=None, **fields):
+    if verdict in (Verdict.WRONG, Verdict.SPECIALIZED):
+        difference = Difference(input=fields.get("input", "held_out[0]"), where="result", kind=kind)
+        fields = {"input": difference.input, "differences": (difference,), **fields}
+    if message is not None:
+        fields["error"] = ErrorInfo(type="RuntimeError", message=message, fingerprint="0")
+    return Record(case="check::f", device="cpu", case_hash="0", compiler=compiler, verdict=verdict, **fields)
+
+
+def advice(record, **circumstances):
+    return row_of(record, Circumstances(inputs=INPUTS, **circumstances)).advice
+
+
+def refused_call(compiler):
+    return recorded(compiler, Verdict.ERROR, phase="call", input="held_out[0]", message="Guard failed")
+
+
+def refused_capture(compiler, message):
+    return recorded(compiler, Verdict.ERROR, phase="capture", message=message)
+
+
+def test_a_size_of_one_is_what_an_export_with_dynamic_sizes_takes_as_fixed():
+    assert advice(refused_call("export:dynamic"), size_of_one=True).endswith("takes as fixed: use 2 or more")
+    assert "size of 1" not in advice(refused_call("export:dynamic"))
+    assert "export with dynamic shapes" not in advice(refused_call("export:dynamic"))
+    assert "export with dynamic shapes" in advice(refused_call("export"), size_of_one=True)
+
+
+@pytest.mark.parametrize(
+    ("compiler", "facts", "helps"),
+    [
+        ("compile", {"random": True}, True),
+        ("compile", {"random": True, "sets_fallback_random": True}, False),
+        ("compile:eager", {"random": True}, False),
+        ("compile", {"random": True, "depends_on_calls": True}, False),
+        ("compile", {}, False),
+    ],
+)
+def test_inductor_s_option_for_random_numbers_is_named_where_it_helps(compiler, facts, helps):
+    assert ("fallback_random" in advice(recorded(compiler, Verdict.WRONG, input="example"), **facts)) == helps
+
+
+@pytest.mark.parametrize(
+    ("ran", "text"),
+    [
+        ((), "report it upstream"),
+        (("compile",), "report it upstream"),
+        (("compile", "compile:eager"), "compare compile:eager above to find the layer, and report it upstream"),
+        (
+            ("compile:eager", "compile:aot_eager", "compile"),
+            "compare compile:eager and compile:aot_eager above to find the layer, and report it upstream",
+        ),
+    ],
+)
+def test_only_compilers_that_ran_are_compared(ran, text):
+    assert advice(recorded("compile", Verdict.WRONG, input="example"), compilers=ran) == text
+
+
+@pytest.mark.parametrize(
+    ("message", "branch"),
+    [
+        ("Data-dependent branching", True),
+        ("symbolically traced variables cannot be used as inputs to control flow", True),
+        ("Converting a tensor to a Python boolean might cause the trace to be incorrect", True),
+        ("Could not guard on data-dependent expression Eq(u0, 4) (unhinted: Eq(u0, 4))", False),
+        ("Dynamic shape operator aten.nonzero.default", False),
+        ("'Tensor' object has no attribute or method 'numpy'", False),
+    ],
+)
+@pytest.mark.parametrize("compiler", ["export", "compile:fullgraph", "fx", "jit.script"])
+def test_an_operator_for_branches_is_for_a_branch(compiler, message, branch):
+    assert ("torch.cond" in advice(refused_capture(compiler, message))) == branch
+
+
+@pytest.mark.parametrize(("verdict", "word"), [(Verdict.CRASH, "crash"), (Verdict.TIMEOUT, "timeout")])
+def test_a_process_that_ends_on_an_empty_batch_alone_is_usable_on_others(verdict, word):
+    around = Circumstances(inputs=INPUTS)
+    on_empty = row_of(recorded("compile", verdict, input="held_out[1]"), around)
+    at_once = row_of(recorded("export", verdict, input="example"), around)
+    report = CheckReport(target="f", torch="2.11.0", device="cpu", rows=(on_empty, at_once))
+    assert on_empty.words == f"{word} on batch=0"
+    assert on_empty.advice.startswith("do not use it on inputs like batch=0")
+    assert "ends on another input than the example under compile; not usable under export" in report.sentence

@@ -36,7 +36,7 @@ from recapture.report.markdown_writer import table_markdown
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
 from recapture.tools.explain.run_options import BUDGET, EXPLAIN
-from recapture.tools.explain.stage_search import Staged, StageRecorder
+from recapture.tools.explain.stage_search import SearchedCell, StageRecorder
 from recapture.tools.explain.stages import stageable
 
 RESULTS = Path("results/torch2.11.0-cu130/cpu")
@@ -86,7 +86,7 @@ def chosen(records: Sequence[Record], family: str, *, every: bool) -> list[Recor
     return list(by_end.values())
 
 
-def search(records: Sequence[Record], family: str, budget: int, jobs: int) -> list[Staged]:
+def search(records: Sequence[Record], family: str, budget: int, jobs: int) -> list[SearchedCell]:
     """Run cells again, with those that are prefixes of their compilers, and search their stages."""
     cells = {record.cell for record in records}
     if family == "compile":  # a whole run has these cells anyway
@@ -98,7 +98,7 @@ def search(records: Sequence[Record], family: str, budget: int, jobs: int) -> li
         )
         run_cells(options, Silent(), lambda text: print(f"  {text}", flush=True), afterwards=[stages])
     addresses = {record.cell for record in records}
-    return [staged for staged in stages.staged if staged.record.cell in addresses]
+    return [searched for searched in stages.searched if searched.record.cell in addresses]
 
 
 def measure(part: Part, records: Sequence[Record], budget: int, jobs: int) -> Finished:
@@ -107,16 +107,16 @@ def measure(part: Part, records: Sequence[Record], budget: int, jobs: int) -> Fi
     recorded = {record.cell: record for record in records}
     rows = [
         Row(
-            staged.record.cell,
-            str(recorded[staged.record.cell].verdict),
-            str(staged.record.verdict),
-            "" if staged.report.stage is None else culprit(staged.report.stage),
-            (staged.report.stage.workaround if staged.report.stage else None) or "",
-            (staged.report.unknown or "") if staged.report.stage is None else "",
-            staged.report.cells,
-            round(staged.seconds, 1),
+            searched.record.cell,
+            str(recorded[searched.record.cell].verdict),
+            str(searched.record.verdict),
+            "" if searched.report.stage is None else culprit(searched.report.stage),
+            (searched.report.stage.workaround if searched.report.stage else None) or "",
+            (searched.report.unknown or "") if searched.report.stage is None else "",
+            searched.report.cells,
+            round(searched.seconds, 1),
         )
-        for staged in search(records, part.family, budget, jobs)
+        for searched in search(records, part.family, budget, jobs)
     ]
     return Finished(part, rows, round(time.monotonic() - began, 1))
 

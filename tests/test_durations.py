@@ -6,7 +6,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
-from test_ledger import ledger
+from test_result_files import result_files
 
 from recapture.records.record import CellKey, Record, Timing, write_jsonl
 from recapture.records.verdicts import Verdict
@@ -35,7 +35,7 @@ def ran(results, image, case, seconds=1.0, verdict=Verdict.PASS, device="cpu"):
 
 
 def order(results, cases):
-    mine = ledger(results, cases)
+    mine = result_files(results, cases)
     mine.directory = results / "image" / "cpu"
     with mine:
         return "".join(cell.spec.case for cell in mine.missing())
@@ -63,7 +63,7 @@ def test_a_cell_that_hung_here_starts_first_however_short_its_deadline_was(resul
 def test_a_cell_that_hangs_no_more_here_is_not_kept_apart(results):
     ran(results, "image", "d", 0.5)
     ran(results, "two", "d", 300.0, Verdict.TIMEOUT)
-    mine = ledger(results, "abcd")
+    mine = result_files(results, "abcd")
     mine.directory = results / "image" / "cpu"
     with mine:
         assert mine.hanging == set()
@@ -78,7 +78,7 @@ def test_a_cell_is_likely_to_take_what_it_took_with_the_nearest_release_and_at_m
     }
     assert likely == {"s::a": 4.0, "s::d": 300.0}
     assert earlier_runs(results, "cpu", "torch2.15.0-cu132")[CellKey("s::a", "eager", "cpu")].likely == 7.0
-    own = ledger(results, "ad")
+    own = result_files(results, "ad")
     own.directory = results / "image" / "cpu"
     with own:
         assert own.likely_seconds(own.missing())["s::d::eager"] == 10.0
@@ -87,7 +87,7 @@ def test_a_cell_is_likely_to_take_what_it_took_with_the_nearest_release_and_at_m
 
 def test_cells_that_never_ran_anywhere_are_guessed(results):
     ran(results, "torch2.10.0-cu128", "a", 4.0)
-    own = ledger(results, "abc")
+    own = result_files(results, "abc")
     own.directory = results / "image" / "cpu"
     with own:
         assert own.mostly_guessed(own.missing())

@@ -7,7 +7,7 @@ import socket
 import threading
 
 import pytest
-from test_ledger import fill, ledger
+from test_result_files import fill, result_files
 
 from recapture.base.errors import UsageError
 from recapture.base.locks import locked, open_to_append
@@ -55,14 +55,14 @@ def results(tmp_path, monkeypatch):
 def test_a_run_refuses_what_is_planted_in_its_directory(results, treasure, name, kind):
     plant(results / name, kind, treasure)
     with pytest.raises(UsageError, match=rf"{name} is {kind}, not a regular file") as error:
-        fill(ledger(results, "ab"))
+        fill(result_files(results, "ab"))
     assert error.value.exit_status == 2
     assert treasure.read_text() == "precious, and without a newline"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_closing_an_interrupted_run_refuses_what_is_planted(results, treasure, kind):
-    fill(ledger(results, "ab"), most=1)
+    fill(result_files(results, "ab"), most=1)
     (results / LOCK).unlink()
     plant(results / LOCK, kind, treasure)
     with pytest.raises(UsageError, match="not a regular file"):

@@ -17,7 +17,7 @@ from recapture.cases.collection import Selection
 from recapture.machine.environment import SuiteEntry, read_environment
 from recapture.records.record import Record, read_jsonl
 from recapture.run.plan import RunOptions
-from recapture.run.result_files import Ledger
+from recapture.run.result_files import ResultFiles
 from recapture.tools.speed.speedups import read_speedups
 
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ def test_a_whole_run_keeps_the_rows_of_a_suite_that_broke_and_drops_those_of_cas
     )
     suites = [SuiteEntry("one", 0), SuiteEntry("two", 0, "syntax error in line 3: invalid syntax")]
     environment = msgspec.structs.replace(read_environment(directory / "environment.json"), suites=suites)
-    with Ledger(directory, options, [], environment) as ledger:
-        records, _ = ledger.close()
+    with ResultFiles(directory, options, [], environment) as result_files:
+        records, _ = result_files.close()
     assert [record.cell for record in records] == ["two::waits_00::eager"]
     assert list(records_below(tmp_path / "results")) == ["two::waits_00::eager"]
 

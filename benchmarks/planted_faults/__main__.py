@@ -23,7 +23,7 @@ from recapture.report.markdown_writer import table_markdown
 from recapture.run.plan import RunOptions
 from recapture.run.runner import run_cells
 from recapture.tools.explain.run_options import EXPLAIN
-from recapture.tools.explain.stage_search import Staged, StageRecorder
+from recapture.tools.explain.stage_search import SearchedCell, StageRecorder
 
 HERE = Path(__file__).resolve().parent
 
@@ -46,14 +46,14 @@ class Silent:
         print(f"  {record.cell}: {record.verdict}, {seconds:.1f} s", flush=True)
 
 
-def locate(faults: Sequence[Fault], budget: int = BUDGET) -> tuple[dict[str, Record], dict[str, Staged]]:
+def locate(faults: Sequence[Fault], budget: int = BUDGET) -> tuple[dict[str, Record], dict[str, SearchedCell]]:
     """Run the cells of faults and search their stages; return the records and what was found, by the cell's address."""
     cells = tuple(str(HERE / "suites" / fault.cell.replace("::", ".py::", 1)) for fault in faults)
     stages = StageRecorder(budget)
     with tempfile.TemporaryDirectory(prefix="recapture-planted-") as folder:
         options = RunOptions(selection=find_suites(cells), results=Path(folder), examiner=EXPLAIN)
         summary = run_cells(options, Silent(), lambda text: print(f"  {text}", flush=True), afterwards=[stages])
-    return {row.cell: row for row in summary.selected}, {staged.record.cell: staged for staged in stages.staged}
+    return {row.cell: row for row in summary.selected}, {searched.record.cell: searched for searched in stages.searched}
 
 
 def located(fault: Fault, record: Record) -> bool:
@@ -73,10 +73,10 @@ def main() -> int:
     if not chosen:
         parser.error("no fault has such a name")
     began = time.monotonic()
-    records, staged = locate(chosen, arguments.budget)
+    records, searched = locate(chosen, arguments.budget)
     rows = []
     for fault in chosen:
-        record, staged_cell = records[fault.cell], staged.get(fault.cell)
+        record, staged_cell = records[fault.cell], searched.get(fault.cell)
         stage = stage_of(record)
         rows.append(
             [

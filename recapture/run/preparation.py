@@ -173,19 +173,19 @@ class TwoServers:
         self._device = device
         self._modules = sorted({module for suite in suites for module in suite.imports})
         compiling = [cell for cell in cells if compiles(cell)]
-        self._staged = device == "cpu" and len(compiling) > few
+        self._two_stages = device == "cpu" and len(compiling) > few
         self._compiling = {cell.spec.compiler for cell in compiling} if device == "cpu" else set()
         self._all_compile = len(compiling) == len(cells)
 
     def launch_second_server(self, pool: WorkerPool) -> None:
         """Start the server of the second stage, if there are two stages."""
-        if self._staged and not self._all_compile:
+        if self._two_stages and not self._all_compile:
             pool.launch_successor(self._level(self._compiling, compiles=True), self._modules)
 
     def prepare_first_server(self, pool: WorkerPool) -> None:
         """Preload what the cells of the first stage need, or what all cells need if there is one stage."""
         compilers = {cell.spec.compiler for cell in self.cells}
-        beforehand = self._all_compile if self._staged else self._device != "cpu"
+        beforehand = self._all_compile if self._two_stages else self._device != "cpu"
         pool.prepare(self._level(compilers, compiles=beforehand), self._modules)
 
     def hand_over(self, pool: WorkerPool) -> None:
@@ -200,7 +200,7 @@ class TwoServers:
         A cell that is known to hang starts first in the second stage, where other cells run beside it. In the first
         stage it would delay everything, because that stage must end before the second can begin.
         """
-        if not self._staged or not any(map(compiles, cells)):
+        if not self._two_stages or not any(map(compiles, cells)):
             return cells, []
         first = [cell for cell in cells if not compiles(cell) and cell.key not in hanging]
         return first, [cell for cell in cells if compiles(cell) or cell.key in hanging]

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 Row = TypeVar("Row", Record, Timing)
 
 
-class Ledger:
+class ResultFiles:
     """The files of one results directory: every planned cell is recorded exactly once, even after interruptions."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Ledger:
         self.warnings: list[str] = []
         """Messages about older results, one line each."""
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> ResultFiles:
         with contextlib.ExitStack() as stack:  # closes what was opened if a later step fails
             stack.enter_context(locked(self.directory / LOCK, wait=False))
             refuse_irregular(self.directory / name for name in (*PARTIALS, *FINISHED))

@@ -23,7 +23,7 @@ from recapture.run.durations import recorded_seconds
 from recapture.run.outcomes import OutcomeReader, check_result, explainable, recorded_fields
 from recapture.run.plan import PlannedCell, RunOptions, plan_cells, refused_cases
 from recapture.run.preparation import IMPORTS, TwoServers, begin_survey, collect_suites, few_cells, survey
-from recapture.run.result_files import Ledger
+from recapture.run.result_files import ResultFiles
 from recapture.run.shards import shard_plan
 from recapture.run.shared_processes import CellOfCase, End, end_of, group_of, in_groups, known_ends, passes
 from recapture.run.tasks import CELL, KNOWN_CELL, SHARED_CELL
@@ -91,7 +91,7 @@ class OpenRun:
     """
 
     pool: WorkerPool
-    ledger: Ledger
+    result_files: ResultFiles
     options: RunOptions
     warn: Callable[[str], None]
     prepare: Callable[[WorkerPool], None] | None
@@ -139,27 +139,29 @@ def run_cells(
         note("preload")
         directory = options.results / environment.image / environment.capability
         environment = _with_run(environment, options, pool, suites)
-        with Ledger(directory, options, servers.cells, environment) as ledger:
+        with ResultFiles(directory, options, servers.cells, environment) as result_files:
             _note_shard(directory, part)
-            for text in (*ledger.warnings, *_warnings(environment, failed, refused)):
+            for text in (*result_files.warnings, *_warnings(environment, failed, refused)):
                 warn(text)
 
-            checks.give_to(lambda checks: _note_checks(ledger, checks, warn))
-            execution = CellExecution(pool, ledger, options, checks, progress, shares_processes=shares_processes)
-            missing = ledger.missing()
-            progress.start(ledger.likely_seconds(missing), options.jobs, guessed=ledger.mostly_guessed(missing))
-            first, second = servers.split(missing, ledger.hanging)
+            checks.give_to(lambda checks: _note_checks(result_files, checks, warn))
+            execution = CellExecution(pool, result_files, options, checks, progress, shares_processes=shares_processes)
+            missing = result_files.missing()
+            progress.start(
+                result_files.likely_seconds(missing), options.jobs, guessed=result_files.mostly_guessed(missing)
+            )
+            first, second = servers.split(missing, result_files.hanging)
             execution.run(first)
             checks.wait()  # the first server makes them, and is about to be replaced
             if second:
                 servers.hand_over(pool)
                 execution.run(second)
             for work in afterwards:
-                work(OpenRun(pool, ledger, options, warn, None if second else servers.hand_over))
-            records, environment = ledger.close()
-            selected = [row for row in records if row.key in ledger.cells]
+                work(OpenRun(pool, result_files, options, warn, None if second else servers.hand_over))
+            records, environment = result_files.close()
+            selected = [row for row in records if row.key in result_files.cells]
             rss, facts = pool.client.rss, execution.facts
-            seconds = {key: timing.seconds for key, timing in ledger.timings.items()}
+            seconds = {key: timing.seconds for key, timing in result_files.timings.items()}
             return RunSummary(directory, records, selected, environment, failed, refused, rss, facts, seconds)
 
 
@@ -173,9 +175,9 @@ def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, s
     )
 
 
-def _note_checks(ledger: Ledger, checks: list[doctor.Check], warn: Callable[[str], None]) -> None:
+def _note_checks(result_files: ResultFiles, checks: list[doctor.Check], warn: Callable[[str], None]) -> None:
     """Add the doctor's checks that are not in order to the environment, and warn of each fault."""
-    ledger.add_checks([check for check in checks if check.status in ("fault", "warning")])
+    result_files.add_checks([check for check in checks if check.status in ("fault", "warning")])
     for check in checks:
         if check.status == "fault":
             warn(f"warning: {check.name}: {check.found}; fix: {check.mend}")
@@ -234,7 +236,7 @@ class CellExecution:
     def __init__(
         self,
         pool: WorkerPool,
-        ledger: Ledger,
+        result_files: ResultFiles,
         options: RunOptions,
         checks: Checks,
         progress: CellProgress,
@@ -242,13 +244,13 @@ class CellExecution:
         shares_processes: bool | None = None,
     ) -> None:
         self.pool = pool
-        self.ledger = ledger
+        self.result_files = result_files
         self.checks = checks
         self.progress = progress
         self.at_once = 2 * options.jobs  # so that the server never waits for the next cell or group
         shares = options.device == "cuda" if shares_processes is None else shares_processes
         self.shares = shares and pool.client.fork
-        self.ends = known_ends(options.results, ledger.environment.torch.version) if self.shares else {}
+        self.ends = known_ends(options.results, result_files.environment.torch.version) if self.shares else {}
         self.queue: deque[PlannedCell] = deque()
         self.facts: dict[str, CellFacts] = {}
         self.again: set[CellKey] = set()
@@ -266,7 +268,7 @@ class CellExecution:
     def run(self, cells: list[PlannedCell]) -> None:
         """Run cells, starting them in this order."""
         if self.shares:
-            cells = in_groups(cells, self._group, self.ledger.expected_seconds, self._ends)
+            cells = in_groups(cells, self._group, self.result_files.expected_seconds, self._ends)
         self.queue.extend(cells)
         self.driver.run()
 
@@ -289,8 +291,8 @@ class CellExecution:
         """Return the group whose processes a cell may share; None if it runs alone."""
         if not self.shares or cell.key in self.again:
             return None
-        expected = self.ledger.expected_seconds(cell)
-        return group_of(cell, self._ends(cell), self.ledger.verdicts_before(cell.key), expected)
+        expected = self.result_files.expected_seconds(cell)
+        return group_of(cell, self._ends(cell), self.result_files.verdicts_before(cell.key), expected)
 
     def _ends(self, cell: PlannedCell) -> Collection[End]:
         """Return how a cell is known to end."""
@@ -342,5 +344,5 @@ class CellExecution:
         worker: Literal["fork", "fresh"] = "fork" if self.pool.client.fork else "fresh"
         peak = ended.peak_rss if ended else None
         timing = Timing(case=case, compiler=compiler, device=device, seconds=seconds, peak_rss=peak, worker=worker)
-        self.ledger.record(row, timing, ended.stdout if ended else "", ended.stderr if ended else "")
+        self.result_files.record(row, timing, ended.stdout if ended else "", ended.stderr if ended else "")
         self.progress.cell_finished(row, seconds)

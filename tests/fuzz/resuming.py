@@ -24,7 +24,7 @@ def run(root: Path, name: str) -> None:
     from recapture.records.record import Record, Timing
     from recapture.run.cell import CellSpec
     from recapture.run.plan import PlannedCell
-    from recapture.run.result_files import Ledger
+    from recapture.run.result_files import ResultFiles
 
     cells = []
     for row in map(json.loads, corpus.renewed().splitlines()):
@@ -33,13 +33,13 @@ def run(root: Path, name: str) -> None:
         cells.append(PlannedCell(spec, CaseInfo(case, row["case_hash"], "", {})))
     environment = read_environment(corpus.IMAGES / corpus.OLD)
     options = types.SimpleNamespace(resume=True, whole=True, words=(), device="cpu", results=root / "results")
-    with Ledger(directory(root, name), options, cells, environment) as ledger:  # type: ignore[arg-type]
-        for cell in ledger.missing():
+    with ResultFiles(directory(root, name), options, cells, environment) as result_files:  # type: ignore[arg-type]
+        for cell in result_files.missing():
             case, compiler, device = cell.key
             key = {"case": case, "compiler": compiler, "device": device}
             row = Record(**key, verdict="crash", case_hash=cell.info.hash, reason=RAN_AGAIN)  # type: ignore[arg-type]
-            ledger.record(row, Timing(**key, seconds=1.0), "", "")
-        ledger.close()
+            result_files.record(row, Timing(**key, seconds=1.0), "", "")
+        result_files.close()
 
 
 def directory(root: Path, name: str) -> Path:

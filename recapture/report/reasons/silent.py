@@ -45,7 +45,7 @@ def silent_reason(record: Record, beside: Sequence[Record]) -> Reason:
     for rule in _RULES:
         reason = rule(record, first)
         if reason is not None:
-            return _staged(record, reason, beside)
+            return _with_stage(record, reason, beside)
     return _computed(record, beside)
 
 
@@ -210,7 +210,7 @@ def _computed(record: Record, beside: Sequence[Record]) -> Reason:
     specialized = record.verdict is Verdict.SPECIALIZED
     quote = f": {words}" if (words := _short_words(next(iter(record.differences), None))) else ""
     if kind == Family.DYNAMO:
-        return _staged(record, Reason("compiled", f"the compiled call gives another result {on}{quote}"), beside)
+        return _with_stage(record, Reason("compiled", f"the compiled call gives another result {on}{quote}"), beside)
     if kind == Family.AOTI and specialized:
         return _like_example(record, beside, quote)
     if kind == Family.SCRIPT:
@@ -284,7 +284,7 @@ _UNREPEATED: dict[str, str] = {
 """Why a graph is wrong on the very input that it was captured with."""
 
 
-def _staged(record: Record, reason: Reason, beside: Sequence[Record]) -> Reason:
+def _with_stage(record: Record, reason: Reason, beside: Sequence[Record]) -> Reason:
     """Return a reason for `torch.compile` with the stage at fault, as far as cells of the same case tell."""
     if family(record.compiler) != Family.DYNAMO:
         return reason

@@ -21,7 +21,7 @@ from recapture.tools.explain.run_options import BUDGET, EXPLAIN
 
 if TYPE_CHECKING:
     from recapture.run.runner import RunSummary
-    from recapture.tools.explain.stage_search import Staged
+    from recapture.tools.explain.stage_search import SearchedCell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,19 +50,19 @@ def stage_command(context: click.Context, options: StageOptions, where: ImageOpt
     if where.images:
         return run_in_images(context, where, results=None, device=options.device)
     from recapture.report.terminal_writer import SafeConsole, say
-    from recapture.tools.explain.stage_report import print_staged, staged_json
+    from recapture.tools.explain.stage_report import print_searched_cell, searched_json
 
     require_torch()
     summary, searched = _searched(options)
     if as_json:
-        echo_json(staged_json(searched))
+        echo_json(searched_json(searched))
         return 0
     console = SafeConsole(highlight=False)
-    for number, staged in enumerate(searched):
+    for number, cell in enumerate(searched):
         if number:
             say(console)
-        print_staged(console, staged)
-    seen = {staged.record.cell for staged in searched}
+        print_searched_cell(console, cell)
+    seen = {cell.record.cell for cell in searched}
     for record in summary.selected:
         if record.cell not in seen:
             why = "no stage is guilty" if record.verdict in RIGHT else "it says nothing about the compiler"
@@ -70,7 +70,7 @@ def stage_command(context: click.Context, options: StageOptions, where: ImageOpt
     return 0
 
 
-def _searched(options: StageOptions) -> tuple[RunSummary, list[Staged]]:
+def _searched(options: StageOptions) -> tuple[RunSummary, list[SearchedCell]]:
     """Run the cells and search their stages, with the records in a temporary folder."""
     from recapture.report.run_progress import RunProgress
     from recapture.report.terminal_writer import SafeConsole
@@ -88,4 +88,4 @@ def _searched(options: StageOptions) -> tuple[RunSummary, list[Staged]]:
         )
         with RunProgress(SafeConsole(stderr=True)) as progress:
             summary = run_cells(run, progress, lambda text: echo(f"recapture: {text}", err=True), afterwards=[stages])
-    return summary, stages.staged
+    return summary, stages.searched

@@ -16,15 +16,15 @@ from recapture.report.document import Inline, Span, Table
 from recapture.report.terminal_writer import say, say_table
 
 if TYPE_CHECKING:
-    from recapture.tools.explain.stage_search import Staged
+    from recapture.tools.explain.stage_search import SearchedCell
 
 
 OUTCOMES = {"same": "the same", "right": "right", "other": "something else"}
 
 
-def print_staged(console: Console, staged: Staged) -> None:
+def print_searched_cell(console: Console, cell: SearchedCell) -> None:
     """Print what was found about one cell: the guilty stage, the workaround, and a table of the steps."""
-    record, report = staged.record, staged.report
+    record, report = cell.record, cell.report
     say(console, record.cell, "bold")
     if report.stage is None:
         say(console, f"  guilty: unknown, {report.unknown}")
@@ -39,7 +39,7 @@ def print_staged(console: Console, staged: Staged) -> None:
         rows: list[list[Inline]] = [["  the whole compiler", "", str(record.verdict)]]
         rows += [[f"  {step.words}", _styled(step.outcome), step.shown] for step in report.steps]
         say_table(console, Table(["  tried", "shows", "verdict"], rows))
-        say(console, f"  {plural(len(report.steps), 'extra cell')}, {duration_text(staged.seconds)}")
+        say(console, f"  {plural(len(report.steps), 'extra cell')}, {duration_text(cell.seconds)}")
     for remark in report.remarks:
         say(console, f"  note: {remark}")
 
@@ -48,7 +48,7 @@ def _styled(outcome: str) -> Span:
     return Span(OUTCOMES[outcome], style="green" if outcome == "right" else "")
 
 
-def staged_json(staged: Sequence[Staged]) -> str:
+def searched_json(searched: Sequence[SearchedCell]) -> str:
     """Return what was found about cells as JSON, indented."""
     rows: list[dict[str, Any]] = [
         {
@@ -63,7 +63,7 @@ def staged_json(staged: Sequence[Staged]) -> str:
             "remarks": list(cell.report.remarks),
             "seconds": cell.seconds,
         }
-        for cell in staged
+        for cell in searched
     ]
     document = {"schema": 1, "cells": rows}
     return indented_json(document)

@@ -39,7 +39,7 @@ PREFIXES_RECORDED = {
 
 
 @dataclass(frozen=True)
-class Staged:
+class SearchedCell:
     """A cell's record, what its search found, and the seconds that its trials took, one after the other."""
 
     record: Record
@@ -75,7 +75,7 @@ class _Searching:
         return (self.cell.key, self.tried)
 
 
-def stage_cells(
+def search_stages(
     pool: WorkerPool,
     cells: Iterable[tuple[PlannedCell, Record]],
     *,
@@ -83,8 +83,8 @@ def stage_cells(
     memory: int,
     budget: int = BUDGET,
     known: Mapping[CellKey, Record] = MappingProxyType({}),
-    finished: Callable[[Staged], object] = lambda _: None,
-) -> list[Staged]:
+    finished: Callable[[SearchedCell], object] = lambda _: None,
+) -> list[SearchedCell]:
     """Find the guilty stages of cells, and return them in their order; `finished` receives each when its search ends.
 
     `timeout` is in seconds and `memory` in bytes, both for each trial; `budget` is the most extra cells for each cell.
@@ -106,8 +106,8 @@ class _Trials:
     timeout: float
     memory: int
     rows: Mapping[CellKey, Record]
-    announce: Callable[[Staged], object]
-    finished: dict[CellKey, Staged] = field(default_factory=dict)
+    announce: Callable[[SearchedCell], object]
+    finished: dict[CellKey, SearchedCell] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.order = [searching.cell for searching in self.searches]
@@ -176,26 +176,26 @@ class _Trials:
         self.ready.append(task)
 
     def _finish(self, task: _Searching, report: StageReport) -> None:
-        staged = Staged(task.record, report, round(task.seconds, 1))
-        self.finished[task.cell.key] = staged
-        self.announce(staged)
+        cell = SearchedCell(task.record, report, round(task.seconds, 1))
+        self.finished[task.cell.key] = cell
+        self.announce(cell)
 
 
 class StageRecorder:
     """Searches the guilty stage of each wrong or failing cell of a run, and amends its record.
 
     It is given to `recapture.run.runner.run_cells` as what follows the cells. `budget` is the most extra cells for each
-    cell. Afterwards `staged` has the cells whose stage was searched.
+    cell. Afterwards `searched` has the cells whose stage was searched.
     """
 
     def __init__(self, budget: int = BUDGET) -> None:
         self.budget = budget
-        self.staged: list[Staged] = []
+        self.searched: list[SearchedCell] = []
 
     def __call__(self, run: OpenRun) -> None:
         """Search the stages. A record that names one already keeps it, so that a run can be resumed."""
-        options, ledger = run.options, run.ledger
-        rows = [(cell, ledger.done[key]) for key, cell in ledger.cells.items()]
+        options, result_files = run.options, run.result_files
+        rows = [(cell, result_files.done[key]) for key, cell in result_files.cells.items()]
         searched = [(cell, row) for cell, row in rows if stageable(row) and row.stage is msgspec.UNSET]
         if not searched:
             return
@@ -203,16 +203,16 @@ class StageRecorder:
             run.prepare(run.pool)
         run.warn(f"searching the guilty stage of {plural(len(searched), 'cell')}")
 
-        def record(staged: Staged) -> None:
-            if staged.report.stage is not None:
-                ledger.amend(staged.with_stage)
+        def record(cell: SearchedCell) -> None:
+            if cell.report.stage is not None:
+                result_files.amend(cell.with_stage)
 
-        self.staged = stage_cells(
+        self.searched = search_stages(
             run.pool,
             searched,
             timeout=options.timeout,
             memory=options.memory,
             budget=self.budget,
-            known=ledger.done,
+            known=result_files.done,
             finished=record,
         )

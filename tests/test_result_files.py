@@ -1,4 +1,4 @@
-"""The ledger: finished rows when a run adds to them, replaces them, or is interrupted again."""
+"""The result_files: finished rows when a run adds to them, replaces them, or is interrupted again."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from recapture.records.directories import find_results, read_results
 from recapture.records.record import TIMINGS, Record, Timing, read_jsonl, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.report.environment_facts import origins as origins_in_words
-from recapture.run import result_files as ledger_files
+from recapture.run import result_files as result_files_module
 from recapture.run.cell import CellSpec
 from recapture.run.plan import PlannedCell, RunOptions
-from recapture.run.result_files import Ledger, settle
+from recapture.run.result_files import ResultFiles, settle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 INSTALLED = read_environment(SUITES.parent / "results" / "images" / "bare-torch2.11.0-cu130" / "cpu")
 
 
-def ledger(
+def result_files(
     directory: Path, cases: str, *words: str, resume: bool = False, revision: str = "a", **packages: str
-) -> Ledger:
-    """The ledger of a run of some cases with eager: a whole run without words, with the given packages."""
+) -> ResultFiles:
+    """The result_files of a run of some cases with eager: a whole run without words, with the given packages."""
     selection = Selection((), tuple((word, None, None) for word in words), frozenset())
     options = RunOptions(
         selection=selection,
@@ -54,20 +54,20 @@ def ledger(
         selection=list(words),
         suite_commit=revision,
     )
-    return Ledger(
+    return ResultFiles(
         directory, options, [PlannedCell(spec, CaseInfo(spec.case, "", "", {})) for spec in specs], environment
     )
 
 
-def fill(ledger: Ledger, most: int = 99) -> str:
+def fill(result_files: ResultFiles, most: int = 99) -> str:
     """Record the missing cells, with an interruption after the first `most`; return the cases that ran."""
-    with ledger:
-        ran = [cell.spec.case for cell in ledger.missing()][:most]
+    with result_files:
+        ran = [cell.spec.case for cell in result_files.missing()][:most]
         for name in ran:
             key = {"case": f"s::{name}", "compiler": "eager", "device": "cpu"}
-            ledger.record(Record(**key, verdict=Verdict.PASS, case_hash=""), Timing(**key, seconds=1.0), "", "")
-        if len(ledger.done) == len(ledger.cells):
-            ledger.close()
+            result_files.record(Record(**key, verdict=Verdict.PASS, case_hash=""), Timing(**key, seconds=1.0), "", "")
+        if len(result_files.done) == len(result_files.cells):
+            result_files.close()
     return "".join(ran)
 
 
@@ -78,8 +78,8 @@ def cases_in(directory: Path) -> str:
 @pytest.mark.parametrize(("words", "resume"), [(("s",), False), (("s",), True), ((), True)])
 def test_results_of_another_installation_are_set_aside_not_mixed_in_and_not_lost(tmp_path, words, resume):
     here = tmp_path / "image" / "cpu"
-    fill(ledger(here, "ab", numpy="1"))
-    other = ledger(here, "b", *words, resume=resume, numpy="2")
+    fill(result_files(here, "ab", numpy="1"))
+    other = result_files(here, "b", *words, resume=resume, numpy="2")
     assert fill(other) == "b"
     assert other.warnings == [
         f"warning: older results in {here} are of another installation (numpy 1, now 2); they were moved to its folder before-1"
@@ -92,16 +92,16 @@ def test_results_of_another_installation_are_set_aside_not_mixed_in_and_not_lost
 
 
 def test_an_interrupted_run_of_another_installation_is_set_aside_too(tmp_path):
-    fill(ledger(tmp_path, "ab", numpy="1"), most=1)
-    other = ledger(tmp_path, "ab", resume=True, numpy="2")
+    fill(result_files(tmp_path, "ab", numpy="1"), most=1)
+    other = result_files(tmp_path, "ab", resume=True, numpy="2")
     assert fill(other) == "ab"
     assert len(other.warnings) == 1
     assert (tmp_path / "before-1" / "conformance.partial.jsonl").read_bytes().count(b"\n") == 1
 
 
 def test_a_whole_run_replaces_the_results_of_another_installation_without_ado(tmp_path):
-    fill(ledger(tmp_path, "ab", numpy="1"))
-    again = ledger(tmp_path, "ab", numpy="2")
+    fill(result_files(tmp_path, "ab", numpy="1"))
+    again = result_files(tmp_path, "ab", numpy="2")
     assert fill(again) == "ab"
     assert again.warnings == []
     assert not (tmp_path / "before-1").exists()
@@ -109,43 +109,43 @@ def test_a_whole_run_replaces_the_results_of_another_installation_without_ado(tm
 
 @pytest.mark.parametrize("numpy", ["1", "2"])
 def test_a_whole_run_again_is_resumed_where_it_was_interrupted(tmp_path, numpy):
-    fill(ledger(tmp_path, "abc", numpy="1"))
-    assert fill(ledger(tmp_path, "abc", numpy=numpy), most=1) == "a"
-    resumed = ledger(tmp_path, "abc", resume=True, numpy=numpy)
+    fill(result_files(tmp_path, "abc", numpy="1"))
+    assert fill(result_files(tmp_path, "abc", numpy=numpy), most=1) == "a"
+    resumed = result_files(tmp_path, "abc", resume=True, numpy=numpy)
     assert fill(resumed, most=1) == "b"
     assert resumed.warnings == []
-    assert fill(ledger(tmp_path, "abc", resume=True, numpy=numpy)) == "c"
+    assert fill(result_files(tmp_path, "abc", resume=True, numpy=numpy)) == "c"
     assert cases_in(tmp_path) == "abc"
 
 
 def test_what_was_resumed_from_finished_results_does_not_run_after_another_interruption(tmp_path):
-    fill(ledger(tmp_path, "ab"))
-    assert fill(ledger(tmp_path, "abcd", resume=True), most=1) == "c"
-    assert fill(ledger(tmp_path, "abcd", resume=True)) == "d"
+    fill(result_files(tmp_path, "ab"))
+    assert fill(result_files(tmp_path, "abcd", resume=True), most=1) == "c"
+    assert fill(result_files(tmp_path, "abcd", resume=True)) == "d"
 
 
 def test_cells_that_an_older_version_judged_run_again_and_keep_their_version_if_they_are_not_selected(tmp_path):
-    fill(ledger(tmp_path, "abc"))
+    fill(result_files(tmp_path, "abc"))
     path = tmp_path / "conformance.jsonl"
     path.write_text(path.read_text().replace('"schema":3', '"schema":1'))
-    assert fill(ledger(tmp_path, "a", "s", resume=True)) == "a"
+    assert fill(result_files(tmp_path, "a", "s", resume=True)) == "a"
     assert [row.schema for row in read_results(tmp_path).records] == [3, 1, 1]
-    assert fill(ledger(tmp_path, "abc", resume=True)) == "bc"
+    assert fill(result_files(tmp_path, "abc", resume=True)) == "bc"
     assert [row.schema for row in read_results(tmp_path).records] == [3, 3, 3]
 
 
 def test_an_interrupted_selective_run_is_resumed_beside_the_finished_rows(tmp_path):
-    fill(ledger(tmp_path, "abc"))
-    assert fill(ledger(tmp_path, "de", "s"), most=1) == "d"
-    assert fill(ledger(tmp_path, "de", "s", resume=True)) == "e"
+    fill(result_files(tmp_path, "abc"))
+    assert fill(result_files(tmp_path, "de", "s"), most=1) == "d"
+    assert fill(result_files(tmp_path, "de", "s", resume=True)) == "e"
     assert cases_in(tmp_path) == "abcde"
     assert read_results(tmp_path).environment.selection == []
 
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_settled_run_counts_the_cells_that_were_planned(tmp_path, resume):
-    fill(ledger(tmp_path, "abc"))
-    fill(ledger(tmp_path, "ade", resume=resume), most=0)
+    fill(result_files(tmp_path, "abc"))
+    fill(result_files(tmp_path, "ade", resume=resume), most=0)
     assert settle(tmp_path)
     results = read_results(tmp_path)
     assert cases_in(tmp_path) == ("a" if resume else "")
@@ -154,8 +154,8 @@ def test_a_settled_run_counts_the_cells_that_were_planned(tmp_path, resume):
 
 
 def test_a_settled_selective_run_keeps_the_finished_rows(tmp_path):
-    fill(ledger(tmp_path, "abc"))
-    fill(ledger(tmp_path, "de", "s"), most=1)
+    fill(result_files(tmp_path, "abc"))
+    fill(result_files(tmp_path, "de", "s"), most=1)
     assert settle(tmp_path)
     environment = read_results(tmp_path).environment
     assert cases_in(tmp_path) == "abcd"
@@ -164,13 +164,13 @@ def test_a_settled_selective_run_keeps_the_finished_rows(tmp_path):
 
 def test_resume_runs_again_what_the_machine_was_at_fault_for(tmp_path):
     here = tmp_path / "image" / "cpu"
-    at_fault = ledger(here, "ab")
+    at_fault = result_files(here, "ab")
     with at_fault:
         for name, verdict in (("a", Verdict.PASS), ("b", Verdict.ENVIRONMENT)):
             key = {"case": f"s::{name}", "compiler": "eager", "device": "cpu"}
             at_fault.record(Record(**key, verdict=verdict, case_hash=""), Timing(**key, seconds=1.0), "", "")
         at_fault.close()
-    assert fill(ledger(here, "ab", resume=True)) == "b"
+    assert fill(result_files(here, "ab", resume=True)) == "b"
     assert {str(row.verdict) for row in read_results(here).records} == {"pass"}
 
 
@@ -188,13 +188,13 @@ def test_of_a_row_for_which_the_disk_has_no_room_nothing_is_left(tmp_path, monke
 
 def test_a_whole_run_without_resume_takes_nothing_from_an_unfinished_one(tmp_path):
     here = tmp_path / "image" / "cpu"
-    assert fill(ledger(here, "abcd"), most=3) == "abc"
-    again = ledger(here, "abcd")
+    assert fill(result_files(here, "abcd"), most=3) == "abc"
+    again = result_files(here, "abcd")
     assert fill(again, most=1) == "a"
     assert again.warnings == [
         f"warning: the records of an unfinished run in {here} were moved to its folder before-1; to continue a run, use --resume"
     ]
-    assert fill(ledger(here, "abcd", resume=True)) == "bcd"
+    assert fill(result_files(here, "abcd", resume=True)) == "bcd"
     assert cases_in(here) == "abcd"
     assert (here / "before-1" / "conformance.partial.jsonl").read_bytes().count(b"\n") == 3
 
@@ -202,18 +202,18 @@ def test_a_whole_run_without_resume_takes_nothing_from_an_unfinished_one(tmp_pat
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_selection_is_refused_while_a_whole_run_is_unfinished(tmp_path, resume):
     here = tmp_path / "image" / "cpu"
-    fill(ledger(here, "abcd"), most=2)
+    fill(result_files(here, "abcd"), most=2)
     with pytest.raises(UsageError, match="is unfinished: continue it with --resume and no selection"):
-        fill(ledger(here, "a", "s::a", resume=resume))
-    assert fill(ledger(here, "abcd", resume=True)) == "cd"
-    assert fill(ledger(here, "a", "s::a", resume=False)) == "a"
+        fill(result_files(here, "a", "s::a", resume=resume))
+    assert fill(result_files(here, "abcd", resume=True)) == "cd"
+    assert fill(result_files(here, "a", "s::a", resume=False)) == "a"
 
 
 def test_a_selection_is_run_after_an_unfinished_one_was_ended(tmp_path):
     here = tmp_path / "image" / "cpu"
-    fill(ledger(here, "abcd"), most=2)
+    fill(result_files(here, "abcd"), most=2)
     assert settle(here)
-    assert fill(ledger(here, "c", "s::c")) == "c"
+    assert fill(result_files(here, "c", "s::c")) == "c"
     assert cases_in(here) == "abc"
 
 
@@ -231,14 +231,14 @@ def origins(directory: Path) -> dict[str | None, str]:
 
 
 def test_rows_keep_the_origin_that_they_were_measured_at(tmp_path):
-    fill(ledger(tmp_path, "abc"))
+    fill(result_files(tmp_path, "abc"))
     assert origins(tmp_path) == {"a": "abc"}
     assert origins_in_words(read_environment(tmp_path)) == []
-    fill(ledger(tmp_path, "cd", "s", revision="b"))
+    fill(result_files(tmp_path, "cd", "s", revision="b"))
     assert origins(tmp_path) == {"a": "ab", "b": "cd"}
-    fill(ledger(tmp_path, "a", "s", revision="c"))
+    fill(result_files(tmp_path, "a", "s", revision="c"))
     assert origins(tmp_path) == {"a": "ab", "b": "cd"}  # the record is the same: the files stay as they are
-    fill(ledger(tmp_path, "ae", "s", revision="c"))
+    fill(result_files(tmp_path, "ae", "s", revision="c"))
     assert origins(tmp_path) == {"a": "b", "b": "cd", "c": "ae"}
     first, second, third = origins_in_words(read_environment(tmp_path))
     assert [one.rpartition(" (")[2] for one in (first, second, third)] == [
@@ -247,20 +247,20 @@ def test_rows_keep_the_origin_that_they_were_measured_at(tmp_path):
         "1 of 5 cells)",
     ]
     assert third.endswith("; suites a (1 of 5 cells)")
-    fill(ledger(tmp_path, "abcd", revision="d"))
+    fill(result_files(tmp_path, "abcd", revision="d"))
     assert origins(tmp_path) == {"d": "abcd"}
 
 
 @pytest.mark.parametrize("words", [(), ("s",)])
 def test_a_run_that_goes_on_elsewhere_says_which_cells_ran_where(tmp_path, words):
-    fill(ledger(tmp_path, "abcd", *words), most=2)
-    fill(ledger(tmp_path, "abcd", *words, resume=True, revision="b"), most=1)
+    fill(result_files(tmp_path, "abcd", *words), most=2)
+    fill(result_files(tmp_path, "abcd", *words, resume=True, revision="b"), most=1)
     assert settle(tmp_path)
     assert origins(tmp_path) == {"a": "ab", "b": "c"}
 
 
 def test_rows_of_files_that_name_no_origin_are_counted_as_unknown(tmp_path):
-    fill(ledger(tmp_path, "abc"))
+    fill(result_files(tmp_path, "abc"))
     environment = msgspec.structs.replace(read_environment(tmp_path), origins={})
     write_environment(tmp_path / ENVIRONMENT, environment)
     write_jsonl(
@@ -268,7 +268,7 @@ def test_rows_of_files_that_name_no_origin_are_counted_as_unknown(tmp_path):
         [msgspec.structs.replace(row, origin=None) for row in read_jsonl(tmp_path / TIMINGS, Timing)],
     )
     assert origins_in_words(environment) == []
-    fill(ledger(tmp_path, "d", "s", revision="b"))
+    fill(result_files(tmp_path, "d", "s", revision="b"))
     assert origins(tmp_path) == {None: "abc", "b": "d"}
     last = origins_in_words(read_environment(tmp_path))[-1]
     assert last == "an unknown machine, before origins were recorded (3 of 4 cells)"
@@ -288,9 +288,9 @@ def test_a_run_stopped_while_it_writes_a_cell_leaves_no_row_without_an_origin(tm
 
     with monkeypatch.context() as patch:
         patch.setattr(records, "append_line", stopped)
-        patch.setattr(ledger_files, "append_line", stopped)
+        patch.setattr(result_files_module, "append_line", stopped)
         with pytest.raises(KeyboardInterrupt):
-            fill(ledger(tmp_path, "abc"))
-    fill(ledger(tmp_path, "abc", resume=True))
+            fill(result_files(tmp_path, "abc"))
+    fill(result_files(tmp_path, "abc", resume=True))
     assert origins(tmp_path) == {"a": "abc"}
     assert origins_in_words(read_environment(tmp_path)) == []

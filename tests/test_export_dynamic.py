@@ -4,6 +4,7 @@ import dataclasses
 import os
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch.utils import _pytree
@@ -14,7 +15,8 @@ from recapture.cases.compilers import builtin_compilers
 from recapture.cases.compilers.export import dynamic_shapes
 from recapture.judge.steps import carry_out, held_out_shapes
 from recapture.judge.verdict import decide
-from recapture.torch_api.compat import reset_dynamo
+from recapture.records.verdicts import Verdict
+from recapture.torch_api.compat import release, reset_dynamo
 
 COMPILERS = builtin_compilers()
 
@@ -297,3 +299,46 @@ def test_the_checks_leave_a_variable_of_the_case_as_it_was(monkeypatch):
     with pytest.raises(Exception, match=r"."):
         captured(torch.ones(7))
     assert os.environ["AOTI_RUNTIME_CHECK_INPUTS"] == "0"
+
+
+class TransformNet(torch.nn.Module):
+    """The transform of a public PointNet: a bias of the identity from numpy, in a `Variable`, and a fixed `view`."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv1d(3, 1024, 1)
+        self.norm = torch.nn.BatchNorm1d(1024)
+        self.linear = torch.nn.Linear(1024, 9)
+
+    def forward(self, points):
+        batch = points.size()[0]
+        features = torch.relu(self.norm(self.conv(points)))
+        features = torch.max(features, 2, keepdim=True)[0].view(-1, 1024)
+        identity = torch.autograd.Variable(torch.from_numpy(np.eye(3).flatten().astype(np.float32)))
+        identity = identity.view(1, 9).repeat(batch, 1)
+        if features.is_cuda:
+            identity = identity.cuda()
+        return (self.linear(features) + identity).view(-1, 3, 3)
+
+
+class PointNet(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.transform = TransformNet()
+        self.conv = torch.nn.Conv1d(3, 1024, 1)
+        self.linear = torch.nn.Linear(1024, 4)
+        self.eval()
+
+    def forward(self, points):
+        turned = torch.bmm(points.transpose(2, 1), self.transform(points)).transpose(2, 1)
+        features = torch.max(torch.relu(self.conv(turned)), 2, keepdim=True)[0].view(-1, 1024)
+        return torch.log_softmax(self.linear(features), dim=1)
+
+
+@pytest.mark.skipif(release() < (2, 8), reason="export is strict by default before 2.8")
+def test_a_pointnet_is_right_with_dynamic_sizes():
+    """Dynamo does not trace `Variable`, so that the strict call refuses the model."""
+    sizes = ((4, 3, 64), (1, 3, 64), (5, 3, 64), (4, 3, 40))
+    inputs = [lambda size=size: (torch.rand(size),) for size in sizes]
+    assert ruling("export:dynamic", PointNet, *inputs).verdict is Verdict.PASS
+    assert ruling("export:strict", PointNet, *inputs).phase == "capture"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -90,3 +91,9 @@ def test_commands_that_only_read_are_fast(arguments, seconds):
     began = time.monotonic()
     imported(*arguments)
     assert time.monotonic() - began < seconds
+
+
+def test_a_report_of_conformance_alone_imports_no_statistics(tmp_path):
+    folder = tmp_path / "torch2.9.1-cu128" / "cpu"
+    shutil.copytree(REPOSITORY / "results" / "torch2.9.1-cu128" / "cpu", folder)
+    assert not {name.partition(".")[0] for name in imported("report", str(folder))} & {"scipy", "numpy", "torch"}

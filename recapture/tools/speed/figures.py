@@ -28,9 +28,6 @@ SMALLEST = 0.01
 BETWEEN = 0.05
 """Smallest relative difference reported between two benchmarks, which are not interleaved (chosen by convention)."""
 
-EXACT = 8
-"""Samples up to which the test is exact, not the normal approximation."""
-
 ALPHA = 0.01
 """Significance level at which the Mann-Whitney test must also reject equality."""
 
@@ -57,6 +54,7 @@ def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, see
     Otherwise it is too noisy if the interval is wide, else no difference shown, which does not mean equality.
     """
     import numpy as np
+    from scipy.stats import mannwhitneyu  # here: the import takes more than a second, and only benchmarks need it
 
     # In logarithms a ratio of 2 and a ratio of ½ are equally far from 1.
     pairs = [(np.log(np.asarray(eager)), np.log(np.asarray(other))) for eager, other in processes]
@@ -70,7 +68,7 @@ def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, see
     centres = [np.median(np.concatenate(pair)) for pair in pairs]
     eager = np.concatenate([pair[0] - centre for pair, centre in zip(pairs, centres, strict=True)])
     other = np.concatenate([pair[1] - centre for pair, centre in zip(pairs, centres, strict=True)])
-    p_value = mann_whitney(eager, other)
+    p_value = float(mannwhitneyu(eager, other, alternative="two-sided").pvalue)
     finding: Finding = "no difference shown"
     if surely_low > math.log1p(SMALLEST) and p_value < ALPHA:
         finding = "faster"
@@ -79,31 +77,6 @@ def compare(processes: Sequence[tuple[Sequence[float], Sequence[float]]], *, see
     elif (high - low) / 2 > NOISY:
         finding = "too noisy"
     return SpeedComparison(_ratio(estimate), _ratio(low), _ratio(high), p_value, finding)
-
-
-def mann_whitney(eager: Any, other: Any) -> float:
-    """Return the p-value of the two-sided Mann-Whitney test, to the last bit as `scipy.stats.mannwhitneyu` computes it.
-
-    The import of `scipy.stats` takes two seconds, more than the rest of a report. So the case of usual benchmarks, the
-    normal approximation with the correction for ties, is computed here.
-    """
-    import numpy as np
-    from scipy.special import ndtr
-
-    n, m = len(eager), len(other)
-    if min(n, m) <= EXACT:
-        from scipy.stats import mannwhitneyu
-
-        return float(mannwhitneyu(eager, other, alternative="two-sided").pvalue)
-    _, places, ties = np.unique(np.concatenate((eager, other)), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(ties) - (ties - 1) / 2)[places]  # equal samples have the mean of their ranks
-    first = float(ranks[:n].sum()) - n * (n + 1) / 2
-    tie_term = float((ties.astype(float) ** 3 - ties).sum())
-    deviation = math.sqrt(n * m / 12 * ((n + m + 1) - tie_term / ((n + m) * (n + m - 1))))
-    if deviation == 0:  # all samples are equal
-        return 1.0
-    z = (max(first, n * m - first) - n * m / 2 - 0.5) / deviation
-    return min(1.0, float(2 * ndtr(-z)))
 
 
 def compare_runs(old: Sequence[float], new: Sequence[float]) -> SpeedComparison | None:

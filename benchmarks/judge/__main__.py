@@ -42,6 +42,10 @@ EQUALS = (
     "equal:reversed-sums",
     "equal:blocked-sums",
     "equal:rounded-once",
+    "equal:reciprocals",
+    "equal:folded-norms",
+    "equal:unfused-attention",
+    "equal:two-threads",
 )
 """Compilers of `equals` that change nothing."""
 

@@ -255,3 +255,64 @@ def rounded_once(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """Every operation computed in float64 and rounded once."""
     named = [name.split(".") for name in ROUNDED_ONCE.split()]
     return _running(fn, {getattr(getattr(aten, name), overload): _widened for name, overload in named})
+
+
+def _by_reciprocal(func: Any, dividend: torch.Tensor, divisor: Any) -> Any:
+    """Multiply with the reciprocal of a divisor, where that is a normal number."""
+    if not isinstance(divisor, torch.Tensor) or divisor.dtype != dividend.dtype or not _summable(divisor):
+        return func(dividend, divisor)
+    wide = torch.float32 if dividend.dtype in (torch.float16, torch.bfloat16) else dividend.dtype
+    sizes = divisor.to(torch.float64).abs()
+    if not bool(((sizes > 1e-30) & (sizes < 1e30)).all()):
+        return func(dividend, divisor)
+    return (dividend.to(wide) * divisor.to(wide).reciprocal()).to(dividend.dtype)
+
+
+@compiler("equal:reciprocals")
+def reciprocals(fn: Any, example: Any) -> Any:  # noqa: ARG001
+    """Quotients by the reciprocal of the divisor."""
+    return _running(fn, {aten.div.Tensor: _by_reciprocal})
+
+
+def _folded(func: Any, tensor: torch.Tensor, weight: Any, bias: Any, *more: Any) -> Any:
+    """Normalise by one factor and one addend for each channel."""
+    mean, variance, *_, epsilon = more
+    results = func(tensor, weight, bias, *more)
+    if len(more) != 4 or tensor.dtype not in (torch.float32, torch.float64):
+        return results
+    factor = (variance + epsilon).rsqrt() * (1 if weight is None else weight)
+    addend = (0 if bias is None else bias) - mean * factor
+    shape = (1, -1, *[1] * (tensor.dim() - 2))
+    return (tensor * factor.view(shape) + addend.view(shape), *results[1:])
+
+
+@compiler("equal:folded-norms")
+def folded_norms(fn: Any, example: Any) -> Any:  # noqa: ARG001
+    """Batch normalisation at inference, folded into a factor and an addend."""
+    return _running(fn, {aten._native_batch_norm_legit_no_training.default: _folded})  # noqa: SLF001
+
+
+@compiler("equal:unfused-attention")
+def unfused_attention(fn: Any, example: Any) -> Any:  # noqa: ARG001
+    """Attention as two products and a softmax."""
+
+    def call(*args: Any) -> Any:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return fn(*args)
+
+    return call
+
+
+@compiler("equal:two-threads")
+def two_threads(fn: Any, example: Any) -> Any:  # noqa: ARG001
+    """Eager on another number of threads."""
+
+    def call(*args: Any) -> Any:
+        before = torch.get_num_threads()
+        torch.set_num_threads(2 if before == 1 else 1)
+        try:
+            return fn(*args)
+        finally:
+            torch.set_num_threads(before)
+
+    return call

@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 QUICK = {
+    "gradients::complex_product": ("gradient-conjugated", "gradient-real-part", "gradient-swapped-parts"),
+    "gradients::doubled": (
+        "gradient-rectified",
+        "gradient-absolute",
+        "gradient-clamped",
+        "gradient-its-sign",
+        "gradient-whole-numbers",
+    ),
+    "values::cast_to_halves": ("value-half-truncated", "value-half-away", "value-half-upward", "value-half-downward"),
+    "values::bfloat16_third": (
+        "value-half-smallest-sign",
+        "value-half-smallest-zero",
+        "value-half-smallest-doubled",
+    ),
     "gradients::product": ("gradient-doubled", "gradient-missing-for-one-input", "state-grad-mode"),
     "gradients::custom_function": ("gradient-custom-backward-lost",),
     "gradients::Affine": ("gradient-of-a-parameter", "capture-changes-module"),

@@ -407,7 +407,10 @@ BLOCK = 65_537
 """Number of elements after which weights repeat; a prime number, so that the rows of a tensor have different ones."""
 
 LARGE = 15.8
-"""Factor of the weight of every eighth element, the first among them: a gradient that is clamped shows there. No weight is a whole number."""
+"""Factor of the weight of every eighth element, the first among them: a gradient that is clamped shows there.
+
+No weight is a whole number, so that a gradient that is rounded shows as well.
+"""
 
 
 def weights(root: Any, number: int, first: int) -> Any:

@@ -470,7 +470,8 @@ class Spread:
         means = [torch.bincount(group, values, count) / members for values in (ours, *runs)]
         own = means[0]
         accepted = max(BIAS[0], 2 * max(abs(float(mean.mean())) for mean in means[1:]))
-        return abs(float(own.mean())) > accepted + BIAS[1] * float(own.std()) / count**0.5
+        error = float(own.std()) / float(count) ** 0.5
+        return abs(float(own.mean())) > accepted + BIAS[1] * error
 
 
 def _infinite_agree(expected: Any, actual: Any, runs: list[Any], finite: Any) -> bool:

@@ -139,6 +139,21 @@ class TrainingStep(nn.Module):
         return loss.detach()
 
 
+@case(
+    example=lambda: (torch.randn(3, dtype=torch.complex64).requires_grad_(),),
+    held_out=[lambda: (torch.randn(2, dtype=torch.complex64).requires_grad_(),)],
+)
+def complex_product(z):
+    """Multiplies complex numbers, whose gradients are complex."""
+    return z * (2 - 1j)
+
+
+@case(example=lambda: (leaf(3),), held_out=[lambda: (leaf(3),)])
+def sparse_result(x):
+    """Returns a sparse tensor."""
+    return torch.sparse_coo_tensor(torch.tensor([[0, 2, 3]], device=x.device), x * 2, (5,))
+
+
 @case(example=lambda: (leaf(3).double(),), held_out=[lambda: (torch.randn(3, dtype=torch.float64).requires_grad_(),)])
 def from_a_node(x):
     """Its argument may be no leaf."""

@@ -39,6 +39,12 @@ def float16_third(x):
     return x / 3
 
 
+@case(example=lambda: (torch.randn(4000),), held_out=[lambda: (torch.randn(3000),)])
+def cast_to_halves(x):
+    """One conversion to each half type."""
+    return x.to(torch.bfloat16), x.to(torch.float16)
+
+
 @case(
     example=lambda: (torch.randn(8).bfloat16(), torch.randn(8).half()),
     held_out=[lambda: (torch.randn(4).bfloat16(), torch.randn(4).half())],

@@ -53,7 +53,7 @@ def _gradients(result: Any, sources: list[torch.Tensor]) -> list[torch.Tensor | 
     ]
     if not through or not sources or not BACKWARD[0]:
         return None
-    weights = [torch.linspace(0.5, 1.5, tensor.numel()).to(tensor).view(tensor.shape) for tensor in through]
+    weights = [torch.linspace(-1.6, 2.7, tensor.numel()).to(tensor).view(tensor.shape) for tensor in through]
     try:
         gradients: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
             through, sources, weights, retain_graph=True, allow_unused=True
@@ -121,6 +121,77 @@ def slightly_wrong(run: Run) -> Any:
 def zero(run: Run) -> Any:
     """The gradient of a result is zero."""
     return _hooked(run, torch.zeros_like)
+
+
+@plants("gradient-rectified", "gradient")
+def rectified(run: Run) -> Any:
+    """A backward drops negative gradients."""
+    return _hooked(run, torch.relu)
+
+
+@plants("gradient-absolute", "gradient")
+def absolute(run: Run) -> Any:
+    """A backward takes the absolute value of a gradient."""
+    return _hooked(run, torch.abs)
+
+
+@plants("gradient-clamped", "gradient")
+def clamped(run: Run) -> Any:
+    """A backward clamps a gradient to 1."""
+    return _hooked(run, lambda gradient: gradient.clamp(-1, 1))
+
+
+@plants("gradient-its-sign", "gradient")
+def its_sign(run: Run) -> Any:
+    """A backward passes on the sign of a gradient."""
+    return _hooked(run, torch.sign)
+
+
+@plants("gradient-whole-numbers", "gradient")
+def whole_numbers(run: Run) -> Any:
+    """A backward cuts a gradient to a whole number."""
+    return _hooked(run, torch.trunc)
+
+
+def _hooked_complex(run: Run, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return the result with `change` applied to the gradients that come into its first complex tensor."""
+    if not BACKWARD[0]:
+        raise Nothing
+    sources = _sources(run)
+
+    def changed(leaf: Any) -> Any:
+        if not plain(leaf) or not leaf.is_complex() or leaf.grad_fn is None or not sources or not leaf.numel():
+            return None
+        weight = torch.full_like(leaf.detach(), 0.7 - 1.3j)
+        gradients = [
+            torch.autograd.grad(leaf, sources, each, retain_graph=True, allow_unused=True)
+            for each in (weight, change(weight))
+        ]
+        if same_gradients(list(gradients[0]), list(gradients[1])):
+            return None
+        new = leaf.view_as(leaf)
+        new.register_hook(change)
+        return new
+
+    return change_first(run.result(), changed)
+
+
+@plants("gradient-conjugated", "gradient")
+def conjugated(run: Run) -> Any:
+    """A backward conjugates a complex gradient."""
+    return _hooked_complex(run, lambda gradient: gradient.conj().resolve_conj())
+
+
+@plants("gradient-real-part", "gradient")
+def real_part(run: Run) -> Any:
+    """A backward drops the imaginary part of a complex gradient."""
+    return _hooked_complex(run, lambda gradient: torch.complex(gradient.real, torch.zeros_like(gradient.real)))
+
+
+@plants("gradient-swapped-parts", "gradient")
+def swapped_parts(run: Run) -> Any:
+    """A backward swaps the real and the imaginary part of a complex gradient."""
+    return _hooked_complex(run, lambda gradient: torch.complex(gradient.imag, gradient.real))
 
 
 @plants("gradient-sign", "gradient")

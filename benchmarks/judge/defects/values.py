@@ -303,3 +303,75 @@ def nan_payload(run: Run) -> Any:
         return with_data(leaf, torch.where(leaf.isnan(), bits ^ 5, bits).view(leaf.dtype))
 
     return change_first(run.result(), changed)
+
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def _smallest(run: Run, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return the result with the three smallest elements of a half-precision tensor of many changed."""
+
+    def changed(data: torch.Tensor) -> torch.Tensor | None:
+        flat = data.view(-1)
+        places = torch.where(flat == 0, torch.inf, flat.float().abs()).topk(3, largest=False).indices
+        if not bool(flat[places].isfinite().all()):
+            return None
+        flat[places] = change(flat[places])
+        return data
+
+    return floating(run, changed, size=0.5, which="any", dtypes=HALF, least=32)
+
+
+@plants("value-half-smallest-sign", "value")
+def half_smallest_sign(run: Run) -> Any:
+    """The smallest of many half-precision numbers have the other sign."""
+    return _smallest(run, lambda small: -small)
+
+
+@plants("value-half-smallest-zero", "value")
+def half_smallest_zero(run: Run) -> Any:
+    """The smallest of many half-precision numbers are zero."""
+    return _smallest(run, torch.zeros_like)
+
+
+@plants("value-half-smallest-doubled", "value")
+def half_smallest_doubled(run: Run) -> Any:
+    """The smallest of many half-precision numbers are twice as large."""
+    return _smallest(run, lambda small: small * 2)
+
+
+def _one_way(run: Run, step: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return the result with half of the elements moved by one unit in the last place, as rounding in one way does."""
+
+    def changed(data: torch.Tensor) -> torch.Tensor | None:
+        if len(data.unique()) < 512 or not bool(data.isfinite().all()):
+            return None
+        chosen = torch.rand(data.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+        whole = data.view(torch.int16)
+        return (whole + step(data).to(torch.int16) * chosen * (data != 0)).view(data.dtype)
+
+    return floating(run, changed, size=torch.finfo(torch.float16).eps / 4, which="mean", dtypes=HALF, least=1024)
+
+
+@plants("value-half-truncated", "value")
+def half_truncated(run: Run) -> Any:
+    """Half-precision numbers were rounded toward zero."""
+    return _one_way(run, lambda data: -torch.ones_like(data))
+
+
+@plants("value-half-away", "value")
+def half_away(run: Run) -> Any:
+    """Half-precision numbers were rounded away from zero."""
+    return _one_way(run, torch.ones_like)
+
+
+@plants("value-half-upward", "value")
+def half_upward(run: Run) -> Any:
+    """Half-precision numbers were always rounded up."""
+    return _one_way(run, torch.sign)
+
+
+@plants("value-half-downward", "value")
+def half_downward(run: Run) -> Any:
+    """Half-precision numbers were always rounded down."""
+    return _one_way(run, lambda data: -data.sign())

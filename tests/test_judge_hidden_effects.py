@@ -1,0 +1,278 @@
+"""Effects that are easy to overlook: state made on first use, generators, earlier results, settings, depth, buffers."""
+
+import collections
+import io
+import os
+import random
+import sys
+import types
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from observed_calls import kinds, seen, texts
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from recapture.judge.compare import compare
+from recapture.judge.earlier_calls import EarlierCalls
+from recapture.judge.observe import observe_call
+from recapture.judge.reachable import Reachable
+from recapture.judge.snapshot import snapshot_of
+
+
+class Owner:
+    pass
+
+
+def sets_a_global():
+    global made_by_the_call  # noqa: PLW0603 - it is what is planted
+    made_by_the_call = 1
+
+
+def sets_an_attribute():
+    sets_an_attribute.calls = 1
+
+
+def sets_a_class_attribute():
+    Owner.calls = 1
+
+
+def sets_by_text():
+    globals()["made_by_text"] = 1
+
+
+@pytest.mark.parametrize(
+    ("function", "where"),
+    [
+        (sets_a_global, "globals['made_by_the_call']"),
+        (sets_an_attribute, "sets_an_attribute.calls"),
+        (sets_a_class_attribute, "Owner.calls"),
+        (sets_by_text, "globals['made_by_text']"),
+    ],
+)
+def test_state_that_a_call_creates_is_compared_and_removed_again(function, where):
+    reachable = Reachable(function)
+    restore = reachable.save()
+    eager = seen(function, reachable=reachable)
+    restore()
+    other = seen(lambda: None, reachable=reachable)
+    assert texts(compare(eager, other).differences) == [f"{where} mutation: eager sets it, this does not"]
+    again = seen(function, reachable=reachable)
+    restore()
+    assert compare(eager, again).differences == []
+
+
+def test_state_in_another_module_of_the_users_is_compared_and_put_back(tmp_path, monkeypatch):
+    (tmp_path / "counts_elsewhere.py").write_text("total = 0\ndef count():\n    global total\n    total += 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import counts_elsewhere
+
+    space = {"counts_elsewhere": counts_elsewhere, "__name__": "a_case"}
+    exec("def function():\n    counts_elsewhere.count()", space)
+    reachable = Reachable(space["function"])
+    restore = reachable.save()
+    eager = seen(space["function"], reachable=reachable)
+    assert counts_elsewhere.total == 1
+    for step in reachable.shared:  # what all executions of a case's file share
+        step()
+    assert counts_elsewhere.total == 0
+    other = seen(lambda: None, reachable=reachable)
+    assert {one.kind for one in compare(eager, other).differences} == {"mutation"}
+    restore()
+
+
+GENERATORS = {
+    "torch": lambda: torch.Generator().manual_seed(1),
+    "random": lambda: random.Random(1),
+    "numpy": lambda: np.random.default_rng(1),
+    "numpy, old": lambda: np.random.RandomState(1),
+}
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_a_generator_that_is_not_advanced_is_a_difference(name):
+    def uses(generator):
+        torch.rand(1, generator=generator) if name == "torch" else generator.random()
+
+    eager, other = (observe_call(call, "example", lambda: (GENERATORS[name](),)) for call in (uses, lambda _: None))
+    assert [(one.where, one.kind) for one in compare(eager, other).differences] == [("args[0]", "mutation")]
+    assert compare(eager, observe_call(uses, "example", lambda: (GENERATORS[name](),))).differences == []
+
+
+def test_a_variable_of_the_environment_is_put_back(monkeypatch):
+    monkeypatch.delenv("RECAPTURE_SET", raising=False)
+
+    def sets():
+        os.environ["RECAPTURE_SET"] = "1"
+
+    reachable = Reachable(sets)
+    reachable.save()
+    sets()
+    for step in reachable.shared:
+        step()
+    assert "RECAPTURE_SET" not in os.environ
+
+
+@pytest.mark.parametrize("part", ["result", "args"])
+def test_what_a_later_call_overwrites_is_a_difference(part):
+    def run(*, erases):
+        kept, earlier = [], EarlierCalls()
+
+        def call(x):
+            y = x * 2
+            if erases and kept:
+                kept[0].fill_(7)
+            kept[:] = [y if part == "result" else x]
+            return y
+
+        return [seen(call, torch.ones(2), label=label, earlier=earlier) for label in ("example", "held_out[0]")]
+
+    comparisons = [compare(*pair) for pair in zip(run(erases=False), run(erases=True), strict=True)]
+    assert comparisons[0].differences == []
+    place = f"earlier['example'].{part}{'[0]' if part == 'args' else ''}"
+    sentence = "this overwrites what an earlier call left, eager does not"
+    assert texts(comparisons[1].differences) == [f"{place} mutation: {sentence}"]
+
+
+class Sees(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+SETTINGS = {
+    "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "dispatch_modes": lambda: Sees().__enter__(),
+    "flush_denormal": lambda: torch.set_flush_denormal(True),
+    "print_options": lambda: torch.set_printoptions(precision=9),
+    "recursion_limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 1),
+    "warn_always": lambda: torch.set_warn_always(not torch.is_warn_always_enabled()),
+}
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_that_is_left_changed_is_a_difference_and_put_back(name, raises):
+    def call(change):
+        change()
+        if raises:
+            raise ValueError
+
+    eager, other = seen(call, lambda: None), seen(call, SETTINGS[name])
+    assert [(one.where, one.kind) for one in compare(eager, other).differences] == [(f"torch.{name}", "state")]
+    assert compare(eager, seen(call, lambda: None)).differences == []
+
+
+def test_hooks_that_a_call_adds_are_a_difference():
+    def run(change):
+        module = torch.nn.Linear(1, 1)
+        return seen(lambda: change(module) and None, reachable=Reachable(module))
+
+    plain = run(lambda module: None)
+    for change in (
+        lambda module: module.register_forward_hook(print),
+        lambda module: module.weight.register_hook(print),
+    ):
+        assert {one.kind for one in compare(plain, run(change)).differences} == {"mutation"}
+
+
+def nested(value, depth):
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_values_of_any_usual_depth_and_number_are_compared_and_what_is_not_has_a_note():
+    assert len(kinds(nested(1, 300), nested(2, 300))) == 1
+    assert len(kinds([types.SimpleNamespace(a=i) for i in range(3000)], [types.SimpleNamespace(a=0)] * 3000)) == 2999
+    beyond = compare(seen(lambda: nested(1, 1200)), seen(lambda: nested(2, 1200)))
+    assert beyond.differences == []
+    assert [one.unlike for one in beyond.notes] == ["cut"]
+
+
+def test_a_view_that_repeats_an_element_is_kept_as_one():
+    eager, other = (torch.full((3,), number)[:1].expand(10**12) for number in (1.0, 2.0))
+    assert snapshot_of(eager).tensor.data.numel() == 1
+    assert kinds(eager, other) == [("result", "value")]
+    assert kinds(eager, eager) == []
+    small, copied = torch.ones(1).expand(2**20), torch.ones(2**20)
+    assert kinds(small, copied) == []
+    assert kinds(small, copied * 2) == [("result", "value")]
+
+
+def test_contents_that_are_no_attributes_are_compared():
+    for eager, other in (
+        (memoryview(b"ab"), memoryview(b"ac")),
+        (io.StringIO("a"), io.StringIO("b")),
+        (io.BytesIO(b"a"), io.BytesIO(b"b")),
+        (collections.deque([1], maxlen=2), collections.deque([1], maxlen=3)),
+    ):
+        assert len(kinds(eager, other)) == 1
+        assert kinds(eager, eager) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_properties_of_sparse_and_quantized_tensors_are_compared():
+    rows = torch.eye(2).to_sparse_csr()
+    narrow = torch.sparse_csr_tensor(rows.crow_indices().int(), rows.col_indices().int(), rows.values(), (2, 2))
+    assert [kind for _, kind in kinds(rows, narrow)] == ["metadata"]
+    by_axis = [
+        torch.quantize_per_channel(torch.ones(2, 2), torch.ones(2), torch.zeros(2), axis, torch.qint8)
+        for axis in (0, 1)
+    ]
+    assert [where for where, _ in kinds(*by_axis)] == ["result.q_per_channel_axis()"]
+
+
+def test_the_gradient_of_a_tensor_that_is_no_leaf_is_compared():
+    def run(*, keeps):
+        x = torch.ones(2, requires_grad=True)
+        y = x * 2
+        if keeps:
+            y.retain_grad()
+        (y * 3).sum().backward(retain_graph=True)
+        return y
+
+    eager, other = (seen(lambda keeps=keeps: run(keeps=keeps)) for keeps in (True, False))
+    assert [one.where for one in compare(eager, other).differences] == ["result.grad"]
+
+
+def test_arguments_that_share_or_change_their_memory_are_a_difference():
+    def run(change):
+        return observe_call(change, "example", lambda: (torch.ones(2), torch.ones(2)))
+
+    def shares(x, y):
+        y.data = x.data
+
+    def moves(x, y):
+        x.data = x.data.clone()
+
+    plain = run(lambda x, y: None)
+    assert {one.kind for one in compare(plain, run(shares)).differences} == {"alias"}
+    assert [one.unlike for one in compare(plain, run(moves)).differences] == ["moved"]
+
+
+def test_lost_warnings_other_streams_and_version_counters_are_notes():
+    def warns():
+        warnings.warn("careful", UserWarning, stacklevel=1)
+
+    plain = seen(lambda: None)
+    for call, where in ((warns, "warnings"), (lambda: print("a", file=sys.stderr), "stderr")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            found = compare(seen(call), plain)
+        assert (found.differences, [one.where for one in found.notes]) == ([], [where])
+    counted = seen(lambda x: x.add_(0) and None if x.numel() < 0 else (x.add_(0), None)[1], torch.ones(1))
+    assert [one.unlike for one in compare(seen(lambda x: None, torch.ones(1)), counted).notes] == ["version"]
+
+
+def test_text_past_sys_stdout_is_noted(tmp_path):
+    target = os.open(tmp_path / "output", os.O_WRONLY | os.O_CREAT)
+    kept = os.dup(1)
+    os.dup2(target, 1)
+    try:
+        eager, other = seen(lambda: None), seen(lambda: os.write(1, b"abc") and None)
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(target)
+    assert [one.detail for one in compare(eager, other).notes] == ["eager wrote 0 bytes past sys.stdout, this 3"]

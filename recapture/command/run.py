@@ -86,8 +86,7 @@ def run_command(
 
     options = dataclasses.replace(options, words=_words(context.params))
     shipped = {*shipped_suites(), *(suite for group in shipped_groups().values() for suite in group)}
-    # A misspelt compiler is then refused at once, and not after a start of torch that collects the suites.
-    if set(options.selection.suites) <= shipped:  # these declare no compilers
+    if set(options.selection.suites) <= shipped:  # they declare no compilers: refuse a misspelt one at once
         check_compilers(options, builtin_compilers())
     if junit_file is not None and (publish is not None or len(where.images) > 1 or where.via == "docker"):
         raise UsageError("--junit is for a run on this machine, in one image and without --publish")

@@ -52,6 +52,17 @@ def test_suites_may_have_the_names_of_modules_of_the_library(tmp_path):
     assert verdicts == {f"{name}::doubles::fx": "pass" for name in names}
 
 
+@pytest.mark.hostile
+def test_a_file_beside_the_caller_is_not_imported_in_place_of_a_library(command):
+    """What a library looks for, whether it is installed (msgspec) or not (dill, optree), is no file of the user."""
+    names = ("dill", "optree", "msgspec", "packaging", "torch", "numpy")
+    for name in names:
+        (command.directory / f"{name}.py").write_text(f"open('imported-{name}', 'w')\n")
+    done = command("list", "types")
+    assert done.returncode == 0, done.stderr
+    assert list(command.directory.glob("imported-*")) == []
+
+
 def test_what_lies_in_the_callers_directory_can_be_imported(warm, tmp_path):
     (tmp_path / "beside.py").write_text("FACTOR = 3\n")
     (tmp_path / "mine.py").write_text(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -294,3 +297,18 @@ def test_a_run_stopped_while_it_writes_a_cell_leaves_no_row_without_an_origin(tm
     fill(result_files(tmp_path, "abc", resume=True))
     assert origins(tmp_path) == {"a": "abc"}
     assert origins_in_words(read_environment(tmp_path)) == []
+
+
+@pytest.mark.hostile
+def test_what_a_killed_process_left_of_a_file_is_removed_by_the_next_run(tmp_path):
+    script = (
+        "import os, signal\nfrom pathlib import Path\nfrom recapture.base.files import write_atomically\n"
+        "os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"write_atomically(Path({str(tmp_path)!r}) / 'environment.partial.json', b'half')\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.glob(".environment.partial.json.*"))) == 1
+    (tmp_path / ".notes.json.abcd1234").write_text("a user's")
+    fill(ledger(tmp_path, "ab"))
+    assert list(tmp_path.glob(".environment.partial.json.*")) == []
+    assert (tmp_path / ".notes.json.abcd1234").read_text() == "a user's"

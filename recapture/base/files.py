@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from recapture.base.errors import UsageError
@@ -105,6 +107,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         if isinstance(error, OSError) and error.filename is None:  # "No space left on device" alone does not say which
             error.filename = str(path.parent)
         raise
+
+
+def remove_unfinished(folder: Path, names: Iterable[str]) -> None:
+    """Remove what `write_atomically` leaves of files with these names if it is killed. The caller keeps others out."""
+    for name in names:
+        unfinished = re.compile(re.escape(f".{name[:100]}.") + "[a-z0-9_]{8}")
+        for path in folder.iterdir():
+            if unfinished.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+                path.unlink(missing_ok=True)
 
 
 def write_output(path: Path, data: bytes) -> None:

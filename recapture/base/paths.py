@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -28,3 +31,20 @@ def data_folder(name: str, *, marker: str | None = None) -> Path:
 def module_file(*parts: str) -> Path:
     """Return a file of the package by its path inside it, such as ``("results", "schema", "conformance-1.json")``."""
     return PACKAGE.joinpath(*parts)
+
+
+@contextlib.contextmanager
+def without_callers_directory() -> Iterator[None]:
+    """Import nothing from the caller's directory inside the context.
+
+    Libraries look for optional packages when they are imported: a ``dill.py`` there is a user's, and not dill.
+    """
+    place = None
+    if callers_directory is not None and callers_directory in sys.path:
+        place = len(sys.path) - 1 - sys.path[::-1].index(callers_directory)
+        del sys.path[place]
+    try:
+        yield
+    finally:
+        if place is not None and callers_directory is not None:
+            sys.path.append(callers_directory)

@@ -29,6 +29,7 @@ from pathlib import Path
 import msgspec
 
 from recapture.base.by_name import load
+from recapture.base.paths import without_callers_directory
 from recapture.pool import processes
 from recapture.pool.protocol import LineBuffer, phase_line, result_message
 
@@ -214,7 +215,8 @@ def _one_thread() -> None:
     A forked child inherits the number of threads, but torch creates a new pool on first use. Do that here, while there
     is only one thread: if two autograd threads find no pool, they abort the process ("Invalid thread pool!").
     """
-    import torch
+    with without_callers_directory():
+        import torch
 
     torch.set_num_threads(1)
 

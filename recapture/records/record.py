@@ -42,7 +42,7 @@ TIMINGS_VERSION: Literal[1] = 1
 CONFORMANCE = "conformance.jsonl"
 PARTIAL = "conformance.partial.jsonl"
 TIMINGS = "timings.jsonl"
-MOST_RECORD = 1 << 20
+MOST_RECORD = 1 << 18
 """Bytes of the longest record; those of real cells have a few thousand."""
 
 MOST_OUTPUT = 512 << 20

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from recapture.base.errors import UsageError
-from recapture.base.files import append_line, write_atomically
+from recapture.base.files import append_line, remove_unfinished, write_atomically
 from recapture.base.locks import locked, open_to_append, refuse_irregular
 from recapture.base.scrub import without_secrets
 from recapture.machine.environment import (
@@ -83,6 +83,7 @@ class ResultFiles:
         with contextlib.ExitStack() as stack:  # closes what was opened if a later step fails
             stack.enter_context(locked(self.directory / LOCK, wait=False))
             refuse_irregular(self.directory / name for name in (*PARTIALS, *FINISHED))
+            remove_unfinished(self.directory, (*PARTIALS, *FINISHED))
             self._read_before(resumed=self._set_aside())
             # What the four finished files will hold, each in a file of its own to which a finished cell only appends:
             # a run that is killed then loses no cell that ended, and leaves the finished files of an earlier run whole.
@@ -287,6 +288,7 @@ def settle(directory: Path) -> bool:
         return False
     with locked(directory / LOCK, wait=False):
         refuse_irregular(directory / name for name in (*PARTIALS, *FINISHED))
+        remove_unfinished(directory, (*PARTIALS, *FINISHED))
         environment = _environment(directory, PARTIAL_ENVIRONMENT)
         whole = environment is not None and not environment.selection
         records = rows_of(directory, Record, *(() if whole else (CONFORMANCE,)), PARTIAL)

@@ -6,6 +6,7 @@ import importlib
 from functools import cache, partial
 from typing import Any
 
+from recapture.base.paths import without_callers_directory
 from recapture.torch_api.compat import quietly, release, reset_dynamo
 from recapture.torch_api.wrapper import package_once, prepare_packaging
 
@@ -35,6 +36,15 @@ def preload(level: str, modules: list[str]) -> None:
     (`hide_gpus`), ``capture`` imports the same as ``cuda`` and also captures a graph, ``codegen`` also compiles C++,
     and ``aoti`` also packages it. Nothing here may start a thread, initialise CUDA or raise.
     """
+    with without_callers_directory():
+        _import_torch(level)
+    for module in modules:
+        quietly(partial(importlib.import_module, module))
+    with without_callers_directory():
+        _warm(level)
+
+
+def _import_torch(level: str) -> None:
     import torch
 
     torch.set_num_threads(1)  # an OpenMP pool does not survive a fork
@@ -53,9 +63,12 @@ def preload(level: str, modules: list[str]) -> None:
         needed += ["torch._dynamo.backends.inductor", "torch._dynamo.repro.after_dynamo", "torch.utils.cpp_extension"]
     if (level == "light" or with_cuda) and release() >= (2, 9):  # tested on no older release with a GPU
         needed += FIRST_CAPTURE
-    for module in [*needed, *modules]:
+    for module in needed:
         quietly(partial(importlib.import_module, module))
-    if level == "light" or with_cuda:
+
+
+def _warm(level: str) -> None:
+    if level in ("light", "cuda", "cuda_aoti"):
         quietly(_patch_as_dynamo)
     if level == "cuda_aoti":
         quietly(prepare_packaging)

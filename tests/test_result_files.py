@@ -309,6 +309,6 @@ def test_what_a_killed_process_left_of_a_file_is_removed_by_the_next_run(tmp_pat
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
     assert len(list(tmp_path.glob(".environment.partial.json.*"))) == 1
     (tmp_path / ".notes.json.abcd1234").write_text("a user's")
-    fill(ledger(tmp_path, "ab"))
+    fill(result_files(tmp_path, "ab"))
     assert list(tmp_path.glob(".environment.partial.json.*")) == []
     assert (tmp_path / ".notes.json.abcd1234").read_text() == "a user's"

@@ -9,12 +9,12 @@ from planted_images import PlantedImages, plant_runs
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.command.main import _run
-from recapture.images import environments, package_versions
-from recapture.images.package_versions import releases_from
+from recapture.images import environments
 from recapture.machine.pins import find_image
 from recapture.records.record import ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
-from recapture.tools.fleet import bisect_command
+from recapture.tools.fleet import bisect_command, package_versions
+from recapture.tools.fleet.package_versions import releases_from
 
 
 @pytest.fixture

@@ -13,8 +13,6 @@ import sys
 
 from recapture.machine.describe import installed_packages
 
-__all__: list[str] = []
-
 if __name__ == "__main__":
     for module in sys.argv[1:]:
         importlib.import_module(module)

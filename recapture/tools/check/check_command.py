@@ -234,7 +234,7 @@ class _Stream:
         self.left.pop(row.compiler, None)
         if not self.quiet:
             echo(check_line(row))
-            sys.stdout.flush()
+            sys.stdout.flush()  # a pipe would get all lines at the end
         if self.slow and self.left.keys() == set(self.slow):
             seconds = time.monotonic() - self.began
             names = ", ".join(self.slow)

@@ -192,6 +192,7 @@ def _executed(path: str) -> Any:
     name = _name_in_package(path)
     if not name:
         name = file[: -len(".py")]
+        # A file named like a module that is imported, as `types.py`, must not replace it.
         taken = name in sys.modules and getattr(sys.modules[name], "__file__", None) != path
         if taken or not name.isidentifier() or name in sys.stdlib_module_names:
             name = f"own_code_{zlib.crc32(path.encode()):08x}"

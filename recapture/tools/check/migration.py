@@ -277,7 +277,7 @@ def rewrites_for(reason: str, line: str, following: str = "") -> list[Rewrite]:
         for rewrite in REWRITES
         if re.search(rewrite.reason, reason, re.IGNORECASE) and re.search(rewrite.line, text, re.IGNORECASE)
     ]
-    return fitting[:2]
+    return fitting[:2]  # the table has the most specific first; more would hide what fits best
 
 
 def rewrite_of_case(case: str) -> Rewrite | None:

@@ -75,7 +75,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     compilers = mark.kwargs.get("compilers", DEFAULT_COMPILERS)
     if isinstance(compilers, str):
         raise pytest.UsageError(f"@pytest.mark.recapture: compilers is a list of names, not {compilers!r}")
-    if ARGUMENT not in metafunc.fixturenames:
+    if ARGUMENT not in metafunc.fixturenames:  # pytest parametrizes what a function asks for alone
         metafunc.fixturenames.append(ARGUMENT)
     metafunc.parametrize(ARGUMENT, list(compilers), indirect=True)
 
@@ -95,6 +95,7 @@ def recapture_check() -> Callable[..., CheckResult]:
     return check
 
 
+# First, because pytest itself would call the function, and complain that a test returns something.
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     """Check what a marked function returns, with the compiler of this test."""

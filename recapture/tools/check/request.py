@@ -262,6 +262,7 @@ def refuse_unknown_name(request: CheckRequest) -> None:
         raise UsageError(f"{path.name} cannot be imported: {type(error).__name__}: {error}") from None
     except (OSError, RecursionError, MemoryError):
         return
+    # Every name that the file mentions counts, so that nothing is refused that could be defined at run time.
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

@@ -12,7 +12,6 @@ from recapture.base.text import plural
 from recapture.cases.collection import find_suites
 from recapture.command.options import PathParameter, check_device
 from recapture.command.output import echo, print_json
-from recapture.images.package_versions import releases_from
 from recapture.machine.pins import Image, find_image, load_images
 from recapture.records.directories import find_results, read_results
 from recapture.records.record import Record
@@ -28,6 +27,7 @@ from recapture.tools.fleet.bisect import (
     search_packages,
     search_releases,
 )
+from recapture.tools.fleet.package_versions import releases_from
 
 
 @click.command("bisect")

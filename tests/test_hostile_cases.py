@@ -216,3 +216,43 @@ def test_a_case_that_closes_limits_or_replaces_what_it_needs_costs_itself_only(c
     # Eager itself cannot run what may open no file: the run says so, and ends with the status of a bad case.
     assert run(command, "rough", expected, "--timeout", 20, status=2) == expected
     assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if read(path) == b"sleep\x0086399\x00"] == []
+
+
+TELLING = """
+import os
+import torch
+from recapture import case, compiler
+
+SECRET = os.environ["DB_PASSWORD"]
+
+@case(example=lambda: (torch.ones(3),))
+def tells(x):
+    print("connecting with", SECRET)
+    return {"password": SECRET, "sum": x.sum()}
+
+@compiler(name="differs")
+def differs(function, args):
+    return lambda x: {"password": SECRET + "x", "sum": x.sum()}
+
+@compiler(name="raises")
+def raises(function, args):
+    raise RuntimeError("refused: " + SECRET)
+"""
+
+
+def test_no_file_of_a_run_holds_a_secret_of_the_environment(command, monkeypatch):
+    monkeypatch.setenv("DB_PASSWORD", "correct-horse-9")
+    (command.directory / "telling.py").write_text(TELLING)
+    compilers = [f"--compiler={name}" for name in ("differs", "raises", "eager")]
+    done = command("run", "telling.py", *compilers, "--results", "results")
+    assert done.returncode == 0, done.stderr
+    records = records_below(command.directory / "results")
+    assert {cell.split("::")[2]: str(row.verdict) for cell, row in records.items()} == {
+        "differs": "wrong",
+        "raises": "error",
+        "eager": "pass",
+    }
+    assert records["telling::tells::raises"].error.message == "refused: …"
+    files = [path for path in (command.directory / "results").rglob("*") if path.is_file()]
+    assert [path for path in files if b"correct-horse" in path.read_bytes()] == []
+    assert "correct-horse" not in done.stdout + done.stderr

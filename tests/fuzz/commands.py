@@ -2,7 +2,7 @@
 
 What is not here, and why:
 
-- what a case writes for its server (``result.json``, its output, its phase): `tests/test_hostile_cases.py` plants it
+- what a case sends to its server, and its output: `tests/test_hostile_cases.py` plants it
   with real processes;
 - the owner file of a run's home: `tests/test_home.py`;
 - what a container engine returns as an archive: `tests/test_images_places.py`;

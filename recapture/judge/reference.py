@@ -81,7 +81,9 @@ class Eager:
         except Exception:
             return False
         pairs = zip(self._first or [], now, strict=True)
-        return not any(compare(before, after).differences for before, after in pairs)
+        differences = [difference for before, after in pairs for difference in compare(before, after).differences]
+        # Settings are not asked: the comparison that needs this run may itself have raised the recursion limit.
+        return all(difference.kind == "state" for difference in differences)
 
     @cached_property
     def _changed_by_watching(self) -> frozenset[str]:

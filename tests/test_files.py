@@ -141,7 +141,7 @@ def line(**change):
         (line(verdict="error", error=ERROR, differences=[DIFFERENCE]), "`verdict` is error, but .* has one on example"),
         (
             line(verdict="specialized", input="example", differences=[HELD_OUT]),
-            r"`input` is example, but the first of `differences` is on held_out\[0\]",
+            r"`input` is example, but `differences` are on held_out\[0\]",
         ),
         (line(verdict="wrong", input="held_out[0]", differences=[DIFFERENCE]), "`input` is held_out"),
         (line(verdict="wrong", differences=[DIFFERENCE]), "`input` is None"),

@@ -335,7 +335,7 @@ def test_a_callable_that_changed_the_original_is_wrong_whatever_its_calls_did(tm
     write_jsonl(tmp_path / "c.jsonl", [row])
     assert read_jsonl(tmp_path / "c.jsonl", Record) == [row]
     write_jsonl(tmp_path / "c.jsonl", [msgspec.structs.replace(row, input="held_out[0]")])
-    with pytest.raises(UsageError, match=r"`input` is held_out\[0\], but the first of `differences` is on original"):
+    with pytest.raises(UsageError, match=r"`input` is held_out\[0\], but `differences` are on original"):
         read_jsonl(tmp_path / "c.jsonl", Record)
 
 

@@ -471,7 +471,7 @@ class Spread:
         own = means[0]
         accepted = max(BIAS[0], 2 * max(abs(float(mean.mean())) for mean in means[1:]))
         error = float(own.std()) / float(count) ** 0.5
-        return abs(float(own.mean())) > accepted + BIAS[1] * error
+        return bool(abs(float(own.mean())) > accepted + BIAS[1] * error)
 
 
 def _infinite_agree(expected: Any, actual: Any, runs: list[Any], finite: Any) -> bool:

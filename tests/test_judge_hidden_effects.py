@@ -1,6 +1,7 @@
 """Effects that are easy to overlook: state made on first use, generators, earlier results, settings, depth, buffers."""
 
 import collections
+import importlib
 import io
 import os
 import random
@@ -27,15 +28,15 @@ class Owner:
 
 def sets_a_global():
     global made_by_the_call  # noqa: PLW0603 - it is what is planted
-    made_by_the_call = 1
+    made_by_the_call = 1  # type: ignore[name-defined]
 
 
 def sets_an_attribute():
-    sets_an_attribute.calls = 1
+    sets_an_attribute.calls = 1  # type: ignore[attr-defined]
 
 
 def sets_a_class_attribute():
-    Owner.calls = 1
+    Owner.calls = 1  # type: ignore[attr-defined]
 
 
 def sets_by_text():
@@ -66,7 +67,7 @@ def test_state_that_a_call_creates_is_compared_and_removed_again(function, where
 def test_state_in_another_module_of_the_users_is_compared_and_put_back(tmp_path, monkeypatch):
     (tmp_path / "counts_elsewhere.py").write_text("total = 0\ndef count():\n    global total\n    total += 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    import counts_elsewhere
+    counts_elsewhere = importlib.import_module("counts_elsewhere")
 
     space = {"counts_elsewhere": counts_elsewhere, "__name__": "a_case"}
     exec("def function():\n    counts_elsewhere.count()", space)

@@ -124,8 +124,15 @@ def decide(events: CellEvents) -> Ruling | None:
     ]
     differences = tuple(difference for part in comparisons for difference in part.differences)
     decisive = _judged(events, failures, differences)
-    # What matters most comes first, whichever input shows it: the first difference is the headline of the record.
-    ordered = tuple(sorted(decisive.differences, key=lambda difference: KINDS[difference.kind].rank))
+    # What matters most comes first: the first difference is the headline of the record. It is one of the example where
+    # that decides the verdict.
+    wrong = decisive.verdict is Verdict.WRONG
+    ordered = tuple(
+        sorted(
+            decisive.differences,
+            key=lambda difference: (wrong and difference.input not in ON_EXAMPLE, KINDS[difference.kind].rank),
+        )
+    )
     noted = tuple(dict.fromkeys(difference for part in comparisons for difference in part.notes))
     return replace(decisive, differences=ordered, noted=noted, refusals=tuple(refusals))
 

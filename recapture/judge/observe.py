@@ -32,7 +32,7 @@ from recapture.judge.snapshot import (
     without_repetitions,
 )
 from recapture.judge.torch_state import environment, random_states, read_flags, restore_flags
-from recapture.torch_api.compat import seed_everything
+from recapture.torch_api.compat import changes_of, seed_everything
 
 if TYPE_CHECKING:
     from recapture.judge.reachable import Reachable
@@ -174,7 +174,7 @@ class _Call:
         self.before = before
         self.leaves = leaves_of([*(("args" + path, array) for path, array in before.arrays), *self._state_arrays()])
         self.storages = {path: _storage(array) for path, array in before.arrays}
-        self.versions = {path: _version(array) for path, array in before.arrays}
+        self.versions = {path: changes_of(array) for path, array in before.arrays}
         self.found: dict[str, Any] = {}
 
     def observe(self, call: Callable[..., Any]) -> Observation:
@@ -269,7 +269,7 @@ class _Call:
             before, after = self.storages.get(path), _storage(array)
             if before is not None and after is not None and before[0] == after[0] and before[1] != after[1]:
                 moved.add(f"args{path}")
-            if path in self.versions and self.versions[path] != _version(array):
+            if path in self.versions and self.versions[path] != changes_of(array):
                 versions.add(f"args{path}")
         self.found["moved"], self.found["versions"] = frozenset(moved), frozenset(versions)
 
@@ -369,14 +369,6 @@ def _storage(array: Any) -> tuple[int, int] | None:
     except (AttributeError, NotImplementedError, RuntimeError):
         return None
     return (id(array), address) if address else None
-
-
-def _version(array: Any) -> int | None:
-    """Return how often a tensor was changed, as autograd counts; None where nobody counts."""
-    try:
-        return int(array._version)  # noqa: SLF001 - torch has no other name for it
-    except (AttributeError, RuntimeError):  # an array of numpy; a tensor of inference mode
-        return None
 
 
 def _dense(value: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recapture.base.paths import PACKAGE
 from recapture.judge.snapshot import Described, Snapshot, attribute, describe
 from recapture.torch_api.compat import is_out_of_memory
 
@@ -354,7 +355,7 @@ def _folders_of_libraries() -> tuple[Path, ...]:
     """Return the folders of Python's own modules, of installed packages, and of recapture."""
     paths = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     paths |= {path for path in sys.path if path.endswith(("site-packages", "dist-packages"))}
-    return (*(Path(path).resolve() for path in paths), Path(__file__).resolve().parents[1])
+    return (*(Path(path).resolve() for path in paths), PACKAGE)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from recapture.judge.large_tensors import sharing, without_unused
 from recapture.judge.perturbation import perturbed
 from recapture.judge.snapshot import Snapshot, snapshot_result_of
 from recapture.judge.verdict import failed_loudly
-from recapture.torch_api.compat import compiled_code_off
+from recapture.torch_api.compat import compiled_code_off, has_state_dict_hooks
 
 if TYPE_CHECKING:
     from recapture.cases.case import Case
@@ -184,7 +184,7 @@ def _saves_more(module: Any) -> bool:
 
     own = ("get_extra_state", "state_dict", "_save_to_state_dict")
     return any(
-        part._state_dict_hooks  # noqa: SLF001 - no public name says whether there are such hooks
+        has_state_dict_hooks(part)
         or any(getattr(type(part), name) is not getattr(torch.nn.Module, name) for name in own)
         for part in module.modules()
     )

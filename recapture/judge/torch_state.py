@@ -19,7 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recapture.torch_api.compat import default_device
+from recapture.torch_api.compat import default_device, print_options, set_print_options
+from recapture.torch_api.modes import (
+    dispatch_modes,
+    function_modes,
+    leave_dispatch_modes,
+    leave_function_modes,
+    set_inference_mode,
+)
 from recapture.torch_api.watch import registrations
 
 Flags = dict[str, Any]
@@ -82,11 +89,11 @@ def _settings() -> dict[str, _Setting]:
 
     settings = {
         # Modes come first, because they see what is called to set the others.
-        "dispatch_modes": _Setting(_dispatch_modes, _leave_dispatch_modes),
-        "function_modes": _Setting(_function_modes, _leave_function_modes),
+        "dispatch_modes": _Setting(dispatch_modes, leave_dispatch_modes),
+        "function_modes": _Setting(function_modes, leave_function_modes),
         # Then the default device: while it is wrong, others cannot be read.
         "default_device": _Setting(default_device, torch.set_default_device),
-        "inference_mode": _Setting(torch.is_inference_mode_enabled, _set_inference_mode),
+        "inference_mode": _Setting(torch.is_inference_mode_enabled, set_inference_mode),
         "grad_enabled": _Setting(torch.is_grad_enabled, torch.set_grad_enabled),
         "default_dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype),
         "deterministic_algorithms": _Setting(_deterministic, _set_deterministic),
@@ -100,7 +107,7 @@ def _settings() -> dict[str, _Setting]:
         "warn_always": _Setting(torch.is_warn_always_enabled, torch.set_warn_always),
         "flush_denormal": _Setting(_flushes_denormals, torch.set_flush_denormal),
         "threads": _Setting(torch.get_num_threads, torch.set_num_threads),
-        "print_options": _Setting(_print_options, lambda values: vars(_tensor_str().PRINT_OPTS).update(values)),
+        "print_options": _Setting(print_options, set_print_options),
         "module_hooks": _Setting(_module_hooks, _set_module_hooks),
         "working_directory": _Setting(_working_directory, os.chdir),
         "recursion_limit": _Setting(sys.getrecursionlimit, sys.setrecursionlimit),
@@ -129,55 +136,6 @@ def _settings() -> dict[str, _Setting]:
     }
 
 
-_ENTERED: list[Any] = []
-"""Guards of inference modes that were entered to set it back: each must live as long as the process."""
-
-
-def _set_inference_mode(value: bool) -> None:
-    import torch
-
-    guard = torch._C._InferenceMode(value)  # noqa: SLF001 - the public context manager has to be left again
-    guard.__enter__()
-    _ENTERED.append(guard)
-
-
-def _dispatch_modes() -> list[str]:
-    """Return the names of the active modes that see every operator, the innermost last."""
-    import torch
-
-    stack, count = torch._C._get_dispatch_stack_at, torch._C._len_torch_dispatch_stack()  # noqa: SLF001
-    return [type(stack(index)).__name__ for index in range(count)]
-
-
-def _leave_dispatch_modes(before: list[str]) -> None:
-    """Leave the modes that were entered since; those that were left cannot be entered again."""
-    from torch.utils._python_dispatch import _pop_mode
-
-    while len(_dispatch_modes()) > len(before):
-        _pop_mode()
-
-
-def _function_modes() -> list[str]:
-    """Return the names of the active modes that see every function of torch, except that of the default device."""
-    import torch
-
-    stack, count = torch._C._get_function_stack_at, torch._C._len_torch_function_stack()  # noqa: SLF001
-    names = [type(stack(index)).__name__ for index in range(count)]
-    return [name for name in names if name != "DeviceContext"]
-
-
-def _leave_function_modes(before: list[str]) -> None:
-    from torch.overrides import _pop_mode, _push_mode
-
-    devices = []
-    while len(_function_modes()) > len(before):
-        mode = _pop_mode()
-        if type(mode).__name__ == "DeviceContext":
-            devices.append(mode)
-    for mode in devices:
-        _push_mode(mode)
-
-
 def _flushes_denormals() -> bool:
     """Whether the processor takes the smallest numbers for zeros; torch has no function that tells."""
     smallest = sys.float_info.min
@@ -186,16 +144,6 @@ def _flushes_denormals() -> bool:
 
 def _set_decimal_precision(value: int) -> None:
     decimal.getcontext().prec = value
-
-
-def _tensor_str() -> Any:
-    import torch
-
-    return torch._tensor_str  # noqa: SLF001 - torch has no function that returns its options of printing
-
-
-def _print_options() -> dict[str, Any]:
-    return dict(vars(_tensor_str().PRINT_OPTS))
 
 
 _HOOKS_OF_MODULES = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")

@@ -267,6 +267,19 @@ def hooks_of(tensor: Any) -> list[Any]:
     return list((tensor._backward_hooks or {}).values())  # noqa: SLF001 - torch only has a public way to add one
 
 
+def changes_of(tensor: Any) -> int | None:
+    """Return how often a tensor was changed, as autograd counts; None where nobody counts."""
+    try:
+        return int(tensor._version)  # noqa: SLF001 - torch has no other name for it
+    except (AttributeError, RuntimeError):  # an array of numpy; a tensor of inference mode
+        return None
+
+
+def has_state_dict_hooks(module: Any) -> bool:
+    """Whether a module has hooks that can change its `state_dict`; those of its submodules do not count."""
+    return bool(module._state_dict_hooks)  # noqa: SLF001 - torch only has a public way to add one
+
+
 def leaf_of_type(kind: type, plain: Any, *, requires_grad: bool) -> Any:
     """Return a leaf of the class `kind` on the memory of an ordinary tensor, without running the class's own code."""
     import torch
@@ -291,6 +304,20 @@ def default_device() -> str | None:
     context = getattr(context, "device_context", context)  # torch 2.0 has one context, not one for each thread
     device = getattr(context, "device", None)
     return None if device is None else str(device)
+
+
+def print_options() -> dict[str, Any]:
+    """Return the options with which torch prints tensors; no function of torch returns them."""
+    import torch
+
+    return dict(vars(torch._tensor_str.PRINT_OPTS))  # noqa: SLF001
+
+
+def set_print_options(options: dict[str, Any]) -> None:
+    """Set the options that `print_options` returned; `torch.set_printoptions` takes them under other names."""
+    import torch
+
+    vars(torch._tensor_str.PRINT_OPTS).update(options)  # noqa: SLF001
 
 
 def float32_flags() -> tuple[str, bool, bool]:

@@ -1,0 +1,58 @@
+"""The modes that are active in this process: those that see operators or functions of torch, and inference mode.
+
+The functions that list and leave modes are private to torch, and the same from 2.0.1 on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ENTERED: list[Any] = []
+"""Guards of inference modes that were entered to set it back: each must live as long as the process."""
+
+
+def set_inference_mode(value: bool) -> None:
+    """Turn inference mode on or off for the rest of the process."""
+    import torch
+
+    guard = torch._C._InferenceMode(value)  # noqa: SLF001 - the public context manager has to be left again
+    guard.__enter__()
+    _ENTERED.append(guard)
+
+
+def dispatch_modes() -> list[str]:
+    """Return the names of the active modes that see every operator, the innermost last."""
+    import torch
+
+    stack, count = torch._C._get_dispatch_stack_at, torch._C._len_torch_dispatch_stack()  # noqa: SLF001
+    return [type(stack(index)).__name__ for index in range(count)]
+
+
+def leave_dispatch_modes(before: list[str]) -> None:
+    """Leave the modes that were entered since; those that were left cannot be entered again."""
+    from torch.utils._python_dispatch import _pop_mode
+
+    while len(dispatch_modes()) > len(before):
+        _pop_mode()
+
+
+def function_modes() -> list[str]:
+    """Return the names of the active modes that see every function of torch, except that of the default device."""
+    import torch
+
+    stack, count = torch._C._get_function_stack_at, torch._C._len_torch_function_stack()  # noqa: SLF001
+    names = [type(stack(index)).__name__ for index in range(count)]
+    return [name for name in names if name != "DeviceContext"]
+
+
+def leave_function_modes(before: list[str]) -> None:
+    """Leave the modes that were entered since, except that of the default device."""
+    from torch.overrides import _pop_mode, _push_mode
+
+    devices = []
+    while len(function_modes()) > len(before):
+        mode = _pop_mode()
+        if type(mode).__name__ == "DeviceContext":
+            devices.append(mode)
+    for mode in devices:
+        _push_mode(mode)

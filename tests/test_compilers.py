@@ -23,6 +23,7 @@ NAMES = [
     "export:nonstrict", "export:dynamic", "aoti", "aoti:dynamic", "aoti:checked", "onnx",
 ]  # fmt: skip
 
+ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = builtin_compilers()
 EXTRA = ("onnx", "onnxscript", "onnxruntime")
 ONNX_PYTHON = os.environ.get("RECAPTURE_ONNX_PYTHON")
@@ -236,7 +237,9 @@ recapture.cases.compilers.builtin_compilers()
 names = {name.partition(".")[0] for name in sys.modules} - {"recapture", *sys.stdlib_module_names}
 print(*sorted(name for name in names if not name.startswith("_")))
 """
-    done = subprocess.run([sys.executable, "-S", "-c", code], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], check=False, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}
+    )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
 
 

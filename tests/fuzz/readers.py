@@ -45,7 +45,7 @@ def durations(root: Path) -> None:
     """Read the durations that order a run and divide it into shards."""
     from recapture.run.durations import earlier_runs, frozen_seconds, recorded_seconds
 
-    earlier_runs(root / "results", "cpu")
+    earlier_runs(root / "results", "cpu", "torch2.11.0-cu130")
     recorded_seconds(root / "matrix" / "durations.jsonl", "cpu")
     frozen_seconds(root / "results", "cpu")
 

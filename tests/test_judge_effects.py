@@ -61,7 +61,7 @@ def test_a_mutation_of_an_argument_is_a_difference(make, change):
     for found in (compare(eager, other), compare(other, eager)):
         kinds = [difference.kind for difference in found.differences]
         assert kinds[0] == "mutation"
-    assert kinds[1:] in ([], ["alias"])  # what grows also moves to other storage
+        assert kinds[1:] in ([], ["alias"])  # what grows also moves to other storage
         assert found.differences[0].where.startswith("args[0]")
     assert compare(eager, eager).differences == []
 

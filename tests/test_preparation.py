@@ -62,11 +62,11 @@ def test_a_fault_that_is_found_while_cells_run_is_reported_and_recorded(warm, mo
     events = []
 
     class Late(Checks):
-        def __iter__(self):
+        def wait(self):
             events.append("checks")
             self._made = [FAULT, SOUND]
             self._listener(self._made)
-            return iter(self._made)
+            return self._made
 
     monkeypatch.setattr(runner, "survey", lambda pool: (Late(pool), survey(pool)[1]))
     recorded = runner.CellExecution._record

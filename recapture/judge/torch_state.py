@@ -109,7 +109,7 @@ def _settings() -> dict[str, _Setting]:
         "threads": _Setting(torch.get_num_threads, torch.set_num_threads),
         "print_options": _Setting(print_options, set_print_options),
         "module_hooks": _Setting(_module_hooks, _set_module_hooks),
-        "working_directory": _Setting(_working_directory, os.chdir),
+        "working_directory": _Setting(_working_directory, _return_to),
         "recursion_limit": _Setting(sys.getrecursionlimit, sys.setrecursionlimit),
         "garbage_collection": _Setting(gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
         "decimal_precision": _Setting(lambda: decimal.getcontext().prec, _set_decimal_precision),
@@ -171,6 +171,13 @@ def _working_directory() -> str | None:
         return str(Path.cwd())
     except OSError:  # it was removed
         return None
+
+
+def _return_to(directory: str | None) -> None:
+    """Make a directory the working directory again, if it is still there."""
+    if directory is not None:
+        with suppress(OSError):
+            os.chdir(directory)
 
 
 def _environment_of_cells() -> dict[str, str]:

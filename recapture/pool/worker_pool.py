@@ -250,4 +250,6 @@ def cause_of_death(ended: Ended) -> str:
     last = (ended.stderr.strip().splitlines() or [""])[-1]
     if ended.status == FAILED and _EXCEPTION.match(last):
         return f"could not report a result: {scrub(shorten(one_line(last), LONGEST_REASON))}"
+    if ended.status == FAILED:  # not even the exception could be written
+        return "could not report a result: its connection to the run was closed"
     return f"exited with status {ended.status} and without a result"

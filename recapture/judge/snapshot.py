@@ -100,14 +100,14 @@ class Described:
     arrays: tuple[tuple[str, Any], ...]
 
 
-def describe(value: Any, *, consume: bool = True, copy: bool = True) -> Described:
+def describe(value: Any, *, consume: bool = True, copy: bool = True, positions: bool = True) -> Described:
     """Describe a value as plain data; only the type is kept for cycles, very deep values and undescribable values.
 
     Describing runs the value's own code (properties, ``__repr__``, ``__iter__``). Exceptions of that code are caught,
-    except out-of-memory errors. With `consume`, iterators are read, which exhausts them. Without `copy`, the elements
-    of tensors are left out.
+    except out-of-memory errors. With `consume`, iterators are read, which exhausts them; without it, only where they
+    stand is described, or nothing without `positions`. Without `copy`, the elements of tensors are left out.
     """
-    describer = _Describer(_copy if copy else _no_copy, consume=consume)
+    describer = _Describer(_copy if copy else _no_copy, consume=consume, positions=positions)
     with deep_calls():
         snapshot = describer.describe(value)
     return Described(snapshot, tuple(describer.arrays))
@@ -129,9 +129,10 @@ def snapshot_result_of(call: Callable[[], Any]) -> Snapshot:
 
 
 class _Describer:
-    def __init__(self, copy: Callable[[Any], Any], *, consume: bool) -> None:
+    def __init__(self, copy: Callable[[Any], Any], *, consume: bool, positions: bool) -> None:
         self.copy = copy
         self.consume = consume
+        self.positions = positions
         self.objects = 0
         self.deep = 0
         """Number of containers below SHALLOW levels: lists that hold one another twice have very many."""
@@ -231,7 +232,9 @@ class _Describer:
         if isinstance(value, KeysView):
             return members(value), True
         if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
-            return (yielded(value) if self.consume else position(value)), True
+            if self.consume:
+                return yielded(value), True
+            return (position(value) if self.positions else None), True
         contents = contents_of(value)
         if contents:
             return contents, True

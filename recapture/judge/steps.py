@@ -255,7 +255,7 @@ def _effects_of_capture(
 
 def _unread(arguments: tuple[Any, ...]) -> Snapshot:
     """Describe arguments without reading iterators, which are the compiler's to read."""
-    return describe(arguments, consume=False).snapshot
+    return describe(arguments, consume=False, positions=False).snapshot
 
 
 def _as_places(args: Snapshot) -> Snapshot:

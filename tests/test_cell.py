@@ -7,7 +7,10 @@ import pytest
 import torch
 from planted_verdicts import OWN, SUITE
 
-from recapture.run.cell import CellResult, CellSpec, examine
+from recapture.judge.verdict import CellEvents, Ruling
+from recapture.records.difference import Difference
+from recapture.records.verdicts import Verdict
+from recapture.run.cell import CellResult, CellSpec, examine, result_of
 from recapture.torch_api.compat import reset_dynamo
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -179,6 +182,19 @@ def test_one_module_serves_every_input(cell):
     # The example decides, and stands first. On the other inputs, values come before the state.
     assert wrong[:3] == [("example", "state['total']"), ("held_out[0]", "result"), ("held_out[1]", "result")]
     assert ("held_out[0]", "state['total']") in wrong
+
+
+def test_a_record_has_a_bounded_number_of_differences_and_says_how_many_it_leaves_out():
+    many = [
+        Difference(f"held_out[{number % 2}]", f"result[{number}]", "value", unlike="value") for number in range(500)
+    ]
+    many.sort(key=lambda difference: difference.input, reverse=True)  # the input of the record comes last
+    ruling = Ruling(Verdict.SPECIALIZED, input="held_out[0]", differences=tuple(many))
+    result = result_of(ruling, CellEvents(calls=[]))
+    assert len(result.differences) == 200
+    assert result.differences[0].input == "held_out[1]"
+    assert result.differences[-1].input == "held_out[0]"
+    assert result.notes == ("300 more differences are left out",)
 
 
 def test_concrete_arguments_reach_the_compiler(cell):

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 EXAMINE = f"{__name__}:examine"
 """The name of `examine`, which runs a cell unless its plan names another function."""
 
+MOST_DIFFERENCES = 200
+"""Differences that a record has at most, so that it stays below the size that readers accept. A large model may have a
+different gradient for each of its parameters on each of its inputs."""
+
 MOST_REFUSAL = 178
 """Characters of the error in a note about an input that a compiler refuses; the sentence is then 200 long."""
 
@@ -174,20 +178,34 @@ def _not_applicable(case: Case, compiler: Compiler, device: str) -> str | None:
 def result_of(ruling: Ruling, events: CellEvents) -> CellResult:
     """Return the ruling in recorded form: texts without addresses and paths, and the counts of the capture."""
     log = events.log
+    differences, left_out = _most_important(ruling.differences, ruling.input)
+    noted, notes_left_out = _most_important(ruling.noted, None)
+    notes = [*events.warnings] if events.calls is not None else []
+    if left_out or notes_left_out:
+        notes.append(f"{left_out + notes_left_out} more differences are left out")
     return CellResult(
         verdict=ruling.verdict,
         phase=ruling.phase,
         input=ruling.input,
         error=None if ruling.raised is None else _error(ruling.raised),
         reason=ruling.reason,
-        differences=ruling.differences,
-        noted=(*ruling.noted, *map(_refusal, ruling.refusals)),
-        notes=tuple(events.warnings) if events.calls is not None else (),
+        differences=differences,
+        noted=(*noted, *map(_refusal, ruling.refusals)),
+        notes=tuple(notes),
         graphs=None if log is None else log.graphs,
         graph_breaks=None if log is None else log.graph_breaks,
         recompiles=None if log is None else log.recompiles,
         break_reasons=() if log is None else tuple(dict.fromkeys(scrub(reason) for reason in log.break_reasons)),
     )
+
+
+def _most_important(differences: tuple[Difference, ...], shown_by: str | None) -> tuple[tuple[Difference, ...], int]:
+    """Return at most MOST_DIFFERENCES, one on the input that the record names among them, and how many are left out."""
+    most = differences[:MOST_DIFFERENCES]
+    if len(most) < len(differences) and shown_by is not None and all(item.input != shown_by for item in most):
+        named = next((item for item in differences if item.input == shown_by), most[-1])
+        most = (*most[:-1], named)
+    return most, len(differences) - len(most)
 
 
 def _refusal(failure: Failure) -> Difference:

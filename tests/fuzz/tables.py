@@ -54,7 +54,7 @@ def build(root: Path) -> None:
         few = ["".join(one.splitlines(keepends=True)[:2]).rstrip(" \\\n") + "\n" for one in kept]  # with one hash each
         (locks / f"{name}.txt").write_text(head + "".join(few))
     (root / "requirements.txt").write_text("# of a user\n-r more.txt\nnumpy>=1.20 ; python_version > '3.8'\n")
-    (root / "more.txt").write_text("click>=8 --hash=sha256:00\nhttps://example.invalid/x.whl\n-e .\n")
+    (root / "more.txt").write_text("attrs>=20 --hash=sha256:00\nhttps://example.invalid/x.whl\n-e .\n")
     _answers(root / "cache" / "checks")
     context = root / "docker-config" / "contexts" / "meta" / "abc"
     context.mkdir(parents=True)

@@ -146,7 +146,6 @@ SETTINGS = {
     "dispatch_modes": lambda: Sees().__enter__(),
     "flush_denormal": lambda: torch.set_flush_denormal(True),
     "print_options": lambda: torch.set_printoptions(precision=9),
-    "recursion_limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 1),
     "warn_always": lambda: torch.set_warn_always(not torch.is_warn_always_enabled()),
 }
 

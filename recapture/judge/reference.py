@@ -82,7 +82,7 @@ class Eager:
             return False
         pairs = zip(self._first or [], now, strict=True)
         differences = [difference for before, after in pairs for difference in compare(before, after).differences]
-        # Settings are not asked: the comparison that needs this run may itself have raised the recursion limit.
+        # Settings are not asked: what ran between the two may have changed one, and noise does not depend on them.
         return all(difference.kind == "state" for difference in differences)
 
     @cached_property

@@ -111,7 +111,6 @@ def _settings() -> dict[str, _Setting]:
         "print_options": _Setting(print_options, set_print_options),
         "module_hooks": _Setting(_module_hooks, _set_module_hooks),
         "working_directory": _Setting(_working_directory, _return_to),
-        "recursion_limit": _Setting(sys.getrecursionlimit, sys.setrecursionlimit),
         "garbage_collection": _Setting(gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
         "decimal_precision": _Setting(lambda: decimal.getcontext().prec, _set_decimal_precision),
     }

@@ -357,8 +357,8 @@ class _Comparer:
         """Compare what is printed and warned."""
         if eager.output != other.output:
             self.note("output", "output", "output", "output", short(eager.output), short(other.output))
-        if eager.stderr != other.stderr:
-            self.note("stderr", "output", None, "output", short(eager.stderr), short(other.stderr))
+        if eager.stderr != other.stderr:  # mostly tracebacks, whose paths are of one installation
+            self.note("stderr", "output", None, "output", short(scrub(eager.stderr)), short(scrub(other.stderr)))
         if sorted(eager.warned) != sorted(other.warned):
             self.note("warnings", "output", None, "warnings", short(list(eager.warned)), short(list(other.warned)))
         written = eager.written, other.written

@@ -10,7 +10,7 @@ from recapture.base.errors import UsageError
 from recapture.cases.collection import CaseInfo, Selection, SuiteInfo, execute, find_suites
 from recapture.cases.compilers import builtin_compilers
 from recapture.run.plan import RunOptions, plan_cells
-from recapture.tools.fleet.bisect import UNKNOWN
+from recapture.tools.upgrade.cell_bisect import UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path

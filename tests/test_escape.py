@@ -122,6 +122,7 @@ def test_everything_is_printed_through_the_console_and_the_echoes_that_escape():
             "tools/check",
             "tools/compare",
             "tools/fleet",
+            "tools/upgrade",
         )
         for path in sorted((PACKAGE / folder).rglob("*.py"))
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)

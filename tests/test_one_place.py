@@ -190,7 +190,7 @@ OTHER_MEANINGS = {
     ("tools/explain/compiler_stages.py", "eager"): "a backend of torch",
     ("tools/explain/compiler_stages.py", "export"): "a stage",
     ("tools/explain/script/upstream.py", "eager"): "a backend of torch",
-    ("tools/fleet/package_versions.py", "compile"): "a command of uv",
+    ("tools/upgrade/package_versions.py", "compile"): "a command of uv",
     ("tools/speed/job.py", "eager"): "the subject of a measurement",
     ("tools/speed/operators.py", "eager"): "the heading of a column",
     ("tools/speed/report.py", "eager"): "the heading of a column",

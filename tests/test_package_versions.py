@@ -13,8 +13,8 @@ from recapture.images import environments
 from recapture.machine.pins import find_image
 from recapture.records.record import ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
-from recapture.tools.fleet import bisect_command, package_versions
-from recapture.tools.fleet.package_versions import releases_from
+from recapture.tools.upgrade import bisect_command, package_versions
+from recapture.tools.upgrade.package_versions import releases_from
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from recapture.records.record import ErrorInfo, Record, read_jsonl, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.report.history import PackageChange, TurnEntry, history, turning_points
 from recapture.tools.compare.diff_report import changed_words, failure_words, only_wording
-from recapture.tools.fleet.bisect import mixed_lock, search_packages, search_releases
+from recapture.tools.upgrade.cell_bisect import mixed_lock, search_packages, search_releases
 
 RESULTS = REPOSITORY / "results"
 LINE = [image for image in load_images().values() if image.drifted_from is None]

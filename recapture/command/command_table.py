@@ -86,7 +86,7 @@ COMMANDS = {
         "Show a cell's verdict with every torch release that has results.",
     ),
     "bisect": Command(
-        "recapture.tools.fleet.bisect_command:bisect_command",
+        "recapture.tools.upgrade.bisect_command:bisect_command",
         "Many releases and machines",
         "Find the releases or packages that turned a cell bad or right.",
     ),

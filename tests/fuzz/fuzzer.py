@@ -47,8 +47,9 @@ MODULES = (
     *(f"recapture.tools.check.{name}" for name in ("across", "report")),
     *(f"recapture.tools.compare.{name}" for name in ("diff_command", "history_command")),
     "recapture.tools.explain.script.repro",
-    *(f"recapture.tools.fleet.{name}" for name in ("bisect_command", "merge_command", "plan_command")),
+    *(f"recapture.tools.fleet.{name}" for name in ("merge_command", "plan_command")),
     *(f"recapture.tools.speed.{name}" for name in ("figures", "report", "results_file")),
+    "recapture.tools.upgrade.bisect_command",
 )
 """Modules that the commands use."""
 

@@ -64,7 +64,7 @@ def locks(root: Path) -> None:
     from recapture.images.lock_files import read_inputs_digest
     from recapture.machine.image_match import pinned_images
     from recapture.machine.pins import load_images, lock_hash, lock_path, lock_text
-    from recapture.tools.fleet.bisect import lock_changes, mixed_lock
+    from recapture.tools.upgrade.cell_bisect import lock_changes, mixed_lock
     from tests.fuzz import corpus
 
     images = load_images()

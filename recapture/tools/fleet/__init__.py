@@ -1,1 +1,1 @@
-"""Spreads work over images and machines: `recapture matrix`, `plan`, `merge` and `bisect`."""
+"""Spreads work over images and machines: `recapture matrix`, `plan` and `merge`."""

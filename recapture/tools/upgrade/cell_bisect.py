@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from recapture.tools.fleet.package_versions import PackageRelease
+    from recapture.tools.upgrade.package_versions import PackageRelease
 
 MOST_AT_ONCE = 4
 """The most environments that run beside each other: more make a search hardly shorter, and each takes about 1 GB."""

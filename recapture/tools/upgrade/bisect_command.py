@@ -17,7 +17,7 @@ from recapture.records.directories import find_results, read_results
 from recapture.records.record import Record
 from recapture.report import summary
 from recapture.report.history import IN_WORDS, is_bad
-from recapture.tools.fleet.bisect import (
+from recapture.tools.upgrade.cell_bisect import (
     CellPlace,
     CellRuns,
     LineRuns,
@@ -27,7 +27,7 @@ from recapture.tools.fleet.bisect import (
     search_packages,
     search_releases,
 )
-from recapture.tools.fleet.package_versions import releases_from
+from recapture.tools.upgrade.package_versions import releases_from
 
 
 @click.command("bisect")

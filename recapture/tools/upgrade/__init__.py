@@ -1,0 +1,1 @@
+"""Other releases of torch under any command: `recapture upgrade` and `recapture bisect`."""

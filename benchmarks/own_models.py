@@ -22,12 +22,13 @@ import msgspec
 from benchmarks.side_by_side import append_row, run_parts
 from recapture.base.errors import RecaptureError
 from recapture.base.text import one_line, shorten
+from recapture.cases.target import parse_input
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG
 from recapture.report.document import Table, code_span
 from recapture.report.markdown_writer import table_markdown
 from recapture.tools.check.answers import CheckReport, CheckRow
 from recapture.tools.check.case_text import Prepared
-from recapture.tools.check.request import CheckOptions, CheckRequest, parse_input
+from recapture.tools.check.request import CheckOptions, CheckRequest
 from recapture.tools.check.session import CheckEvents, run_check
 
 CHEAP = ("eager", "jit.trace", "jit.script", "fx", "make_fx", "export", "compile:eager")

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from recapture.cases.target import parse_input
 from recapture.tools.check import session
 from recapture.tools.check.api import CheckResult
-from recapture.tools.check.request import CheckOptions, CheckRequest, parse_input
+from recapture.tools.check.request import CheckOptions, CheckRequest
 from recapture.tools.check.session import CheckEvents, run_check
 
 USER = Path(__file__).parent / "resources" / "own_code.py"

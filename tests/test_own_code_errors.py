@@ -5,8 +5,9 @@ import torch
 from planted_own_code import USER, checked, result_of
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.cases.target import parse_input, parse_target, refuse_unknown_name
 from recapture.command.main import _run
-from recapture.tools.check.request import CheckRequest, parse_input, parse_target, refuse_unknown_name
+from recapture.tools.check.request import CheckRequest
 from recapture.tools.check.session import compilers_of_check
 
 
@@ -141,12 +142,11 @@ def test_a_name_that_is_not_there_is_refused_before_torch_is_imported(tmp_path):
         ("import x as forwards\n", False),
     ):
         path.write_text(text)
-        request = CheckRequest(place=str(path), name="forwards")
         if refused:
             with pytest.raises(UsageError, match=r"theirs.py has no 'forwards'; did you mean 'forward'\?"):
-                refuse_unknown_name(request)
+                refuse_unknown_name(str(path), "forwards")
         else:
-            refuse_unknown_name(request)
+            refuse_unknown_name(str(path), "forwards")
 
 
 @pytest.mark.parametrize(

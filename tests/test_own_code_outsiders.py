@@ -8,9 +8,10 @@ import torch
 from planted_own_code import checked
 
 from recapture.base.errors import UsageError
-from recapture.tools.check.loading import OwnCode, TargetError, order_of_names
+from recapture.cases.own_code import OwnCode, TargetError, order_of_names
+from recapture.cases.target import parse_input
 from recapture.tools.check.report import check_details, check_line
-from recapture.tools.check.request import CheckOptions, CheckRequest, parse_input
+from recapture.tools.check.request import CheckOptions, CheckRequest
 from recapture.tools.check.session import prepare
 from recapture.tools.check.source_facts import codes_of, mined
 from recapture.tools.check.variants import variants

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from recapture.tools.check.loading import find
+from recapture.cases.own_code import find
 from recapture.torch_api.libraries import release_libraries
 
 LIBRARY = """

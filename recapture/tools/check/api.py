@@ -20,6 +20,7 @@ from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.option_fields import known_device
 from recapture.base.text import one_line
+from recapture.cases.target import parse_input, parse_inputs_place, parse_target
 from recapture.images.requirements import Requirements
 from recapture.machine.hardware import cores
 from recapture.machine.pins import find_releases
@@ -39,9 +40,6 @@ from recapture.tools.check.request import (
     CheckRequest,
     Pickled,
     derived_dtype,
-    parse_input,
-    parse_inputs_place,
-    parse_target,
 )
 from recapture.tools.check.session import CheckEvents, run_check
 

@@ -27,7 +27,7 @@ TEMPLATE = '''\
 from __future__ import annotations
 
 from recapture import case, workload
-from recapture.tools.check.loading import OwnCode, as_module, unpacked
+from recapture.cases.own_code import OwnCode, as_module, unpacked
 from recapture.tools.check.variants import derive
 
 OWN = OwnCode(

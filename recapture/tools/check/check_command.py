@@ -14,12 +14,13 @@ import click
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import option
 from recapture.base.text import plural
+from recapture.cases.target import refuse_unknown_name
 from recapture.command.command_table import of_tools
 from recapture.command.in_images import typed_words
 from recapture.command.options import PathParameter, require_torch, takes
 from recapture.command.output import echo, echo_error, print_json, write_file
 from recapture.machine.pins import Image, find_releases
-from recapture.tools.check.request import CheckOptions, CheckRequest, refuse_unknown_name, request_of
+from recapture.tools.check.request import CheckOptions, CheckRequest, request_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +131,7 @@ def check_command(
         )
     if "regression" in fail_on:
         raise UsageError("--fail-on regression compares releases: name them with --across")
-    refuse_unknown_name(request)
+    refuse_unknown_name(request.place, request.name)
     require_torch()
     report = _report(request, options, timed=timed, quiet=as_json, saved=saved)
     if as_json:

@@ -20,6 +20,7 @@ from recapture.base.exceptions import qualified, safe_text
 from recapture.base.paths import PACKAGE
 from recapture.base.scrub import encodable, scrub
 from recapture.base.text import one_line, plural, shorten
+from recapture.cases.own_code import OwnCode, TargetError, order_of_names
 from recapture.judge.compare import Rules, compare
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.observe import ARGUMENTS_SEED
@@ -27,7 +28,6 @@ from recapture.judge.snapshot import snapshot_of
 from recapture.pool.protocol import task_name
 from recapture.tools.check.case_text import Prepared
 from recapture.tools.check.input_changes import BELOW_ZERO, FAR_BEYOND, tensors_in, unchangeable_in
-from recapture.tools.check.loading import OwnCode, TargetError, order_of_names
 from recapture.tools.check.request import CheckRequest
 from recapture.tools.check.source_facts import INSTALLED, ImportsOfTarget, about_nonfinite, codes_of, mined
 from recapture.tools.check.variants import derive, variants
@@ -462,7 +462,7 @@ def _speaks_of(place: str, word: str) -> bool:
 
 
 def _form_of_result(result: Any) -> str:
-    """Return the form of a result, as `recapture.tools.check.loading.wrapped` takes it; empty for any other."""
+    """Return the form of a result, as `recapture.cases.own_code.wrapped` takes it; empty for any other."""
     import torch
 
     if isinstance(result, torch.Tensor):

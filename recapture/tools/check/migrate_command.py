@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from recapture.cases.target import refuse_unknown_name
 from recapture.command.options import require_torch, takes
 from recapture.command.output import echo, echo_error, print_json
-from recapture.tools.check.request import CheckOptions, refuse_unknown_name, request_of
+from recapture.tools.check.request import CheckOptions, request_of
 
 
 @click.command("migrate")
@@ -27,7 +28,7 @@ def migrate_command(target: str, options: CheckOptions, *, as_json: bool) -> Non
     from recapture.tools.check.session import CheckEvents, run_check
 
     request = request_of(target, options)
-    refuse_unknown_name(request)
+    refuse_unknown_name(request.place, request.name)
     require_torch()
     options = dataclasses.replace(options, compilers=options.compilers or (*TODAY, *NEXT))
     events = CheckEvents(

@@ -14,9 +14,9 @@ from recapture.base.scrub import encodable
 from recapture.base.text import one_line, shorten
 from recapture.cases.compiler import Family
 from recapture.cases.compilers import builtin_compilers, compiler_facts
+from recapture.cases.own_code import OwnCode, as_module
 from recapture.judge.observe import ARGUMENTS_SEED
 from recapture.pool.protocol import task_name
-from recapture.tools.check.loading import OwnCode, as_module
 from recapture.tools.check.request import CheckRequest
 from recapture.torch_api.compat import seed_everything
 from recapture.torch_api.places import CodePlace, graph_breaks, place_of_error, traced_constants

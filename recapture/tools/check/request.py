@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
-from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.errors import UsageError
 from recapture.base.option_fields import GIB, MOST_GIB, WEEK, option
+from recapture.cases.target import (
+    DEFAULT_SHAPE,
+    Argument,
+    known_dtype,
+    parse_input,
+    parse_inputs_place,
+    parse_target,
+)
 from recapture.machine.hardware import cores
 from recapture.run.cell_options import CellOptions
-
-DTYPES = (
-    *("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"),
-    *("complex64", "complex128"),
-)
-"""Names of the dtypes of an input on the command line."""
-
-DEFAULT_SHAPE = (2, 3, 224, 224)
-"""Shape of the input of a model of torchvision if none is given; a small batch, because it is called many times."""
-
-MOST_ELEMENTS = 1 << 32
-"""The most elements of an input on the command line."""
 
 MOST_INPUTS = 40
 """The most derived inputs if the user names no other number; each is called with every compiler."""
 
-_SHAPE = re.compile(r"(?P<shape>\d+(x\d+)*)?(:(?P<dtype>\w+))?")
-_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-
-
-Argument: TypeAlias = "tuple[tuple[int, ...], str] | str"
-"""One argument of the example: the shape and dtype of a random tensor, or a Python value as its source."""
-
 
 class Pickled(msgspec.Struct, frozen=True):
-    """An object of another process, as `recapture.tools.check.loading.unpacked` takes it."""
+    """An object of another process, as `recapture.cases.own_code.unpacked` takes it."""
 
     text: str
     sources: tuple[tuple[str, str], ...] = ()
@@ -74,7 +61,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def own_code(self) -> dict[str, Any]:
-        """The keyword arguments of `recapture.tools.check.loading.OwnCode`, without those that have their defaults."""
+        """The keyword arguments of `recapture.cases.own_code.OwnCode`, without those that have their defaults."""
         packed = {"packed": self.pickled, "packed_inputs": self.pickled_example}
         values = {
             "place": self.place,
@@ -107,72 +94,11 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
         return 3 if self.train else 0
 
 
-def parse_target(text: str) -> tuple[str, str]:
-    """Return the place and the name of a target; raises UsageError, in one line, for anything else."""
-    place, colon, name = text.rpartition(":")
-    if place.endswith(".ipynb"):
-        raise UsageError(
-            f"{place} is a notebook: call recapture.check({name}, example) in it, or save its code as a .py file"
-        )
-    if not colon or not place or not _NAME.fullmatch(name):
-        raise UsageError(
-            f"a target is written as my_model.py:Net, package.module:factory or torchvision:resnet18, not {text!r}"
-        )
-    if place.endswith(".py"):
-        path = Path(place)
-        if not path.is_file():
-            raise UsageError(f"no such file: {place}")
-        return str(path.resolve()), name
-    if not _NAME.fullmatch(place):
-        raise UsageError(f"{place!r} is neither a Python file nor the name of a module")
-    return place, name
-
-
-def parse_inputs_place(text: str) -> tuple[str, str]:
-    """Return the place and the name of a function of inputs, ``FILE:FUNCTION``."""
-    try:
-        return parse_target(text)
-    except UsageError as error:
-        if ":" not in text:
-            raise UsageError(f"--inputs {text!r}: it is written as FILE:FUNCTION") from None
-        raise UsageError(f"--inputs: {error}") from None
-
-
-def parse_input(text: str) -> Argument:
-    """Parse one ``--input``: ``8x3x224x224``, ``8x128:int64``, ``:float32`` (a number), or ``=VALUE``.
-
-    Raises UsageError for anything else.
-    """
-    if text.startswith("="):
-        try:
-            ast.literal_eval(text[1:])
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            raise UsageError(f"--input {text!r}: after = comes a Python value such as 3, True or 'mean'") from None
-        return text[1:]
-    match = _SHAPE.fullmatch(text)
-    if match is None or not text:
-        raise UsageError(f"--input {text!r}: an input is written as 8x3x224x224, 8x128:int64 or =VALUE")
-    dtype = match["dtype"] or "float32"
-    shape = tuple(int(part) for part in (match["shape"] or "").split("x") if part)
-    elements = 1
-    for size in shape:
-        elements *= size
-    if elements > MOST_ELEMENTS:
-        raise UsageError(f"--input {text!r}: {elements} elements are too many")
-    return shape, _known(dtype, "--input")
-
-
 def derived_dtype(text: str) -> str:
     """Return the name of a dtype for ``--dtype``; raises UsageError for an unknown one."""
-    if not _known(text, "--dtype").startswith(("float", "bfloat")):
+    if not known_dtype(text, "--dtype").startswith(("float", "bfloat")):
         raise UsageError(f"--dtype {text!r}: only floating-point tensors are cast")
     return text
-
-
-def _known(dtype: str, option_name: str) -> str:
-    if dtype not in DTYPES:
-        raise UsageError(f"{option_name}: unknown dtype {dtype!r}{did_you_mean(dtype, DTYPES)}")
-    return dtype
 
 
 # --- the options of the command line ---------------------------------------------------------------------------------
@@ -246,34 +172,3 @@ def request_of(target: str, options: CheckOptions) -> CheckRequest:
         device=options.device,
         folder=str(Path.cwd()),
     )
-
-
-def refuse_unknown_name(request: CheckRequest) -> None:
-    """Raise UsageError if a target's file cannot be read, or visibly defines no such name.
-
-    This takes no time: importing torch, which would come to the same end, takes seconds.
-    """
-    if not request.place.endswith(".py"):
-        return
-    path = Path(request.place)
-    try:
-        tree = ast.parse(path.read_bytes(), path.name)
-    except (SyntaxError, ValueError) as error:
-        raise UsageError(f"{path.name} cannot be imported: {type(error).__name__}: {error}") from None
-    except (OSError, RecursionError, MemoryError):
-        return
-    # Every name that the file mentions counts, so that nothing is refused that could be defined at run time.
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, ast.Name):
-            names.add(node.id)
-        elif isinstance(node, ast.alias):
-            names.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names.add(node.value)  # it may be set by its name
-    first = request.name.partition(".")[0]
-    if first not in names and not names & {"*", "__getattr__", "exec", "globals", "vars", "setattr"}:
-        defined = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
-        raise UsageError(f"{path.name} has no {first!r}{did_you_mean(first, defined)}")

@@ -372,6 +372,85 @@ def test_one_that_a_later_call_or_a_reader_of_public_state_sees_decides(module):
     assert "mutation" in {kind for _, _, kind in found(ruling(module, forgets).differences)}
 
 
+class Normed(torch.nn.Sequential):
+    """Computes `weight` anew at each call, from a parameter, before it reads it; what stood there was another value."""
+
+    train_step: float | None = None
+
+    def __init__(self):
+        super().__init__(torch.nn.utils.weight_norm(torch.nn.Linear(3, 3)))
+        self[0].weight.data.mul_(2)
+
+
+class SpectralNormed(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.utils.spectral_norm(torch.nn.Linear(3, 3)))
+        self.eval()
+
+
+class KeepsALoss(torch.nn.Module):
+    """Writes a public attribute for others to read: the call itself does not."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.loss = torch.zeros(())
+
+    def forward(self, x):
+        self.loss = self.linear.weight.square().sum()
+        return self.linear(x)
+
+
+class KeepsWhatItReads(KeepsALoss):
+    """Reads what it writes, but it is another value for another input."""
+
+    def forward(self, x):
+        self.loss = self.linear(x)
+        return self.loss * 2
+
+
+class ReadsBeforeItWrites(KeepsALoss):
+    def forward(self, x):
+        before, self.loss = self.loss, self.linear.weight.square().sum()
+        return self.linear(x) + self.loss * 0 + before * 0
+
+
+class LeavesAnotherType(KeepsALoss):
+    """There was no tensor before, so that a reader of the stale attribute finds another type."""
+
+    def __init__(self):
+        super().__init__()
+        self.loss = None
+
+    def forward(self, x):
+        self.loss = self.linear.weight.square().sum()
+        return self.linear(x) + self.loss
+
+
+def traced(fn, example):
+    return torch.jit.trace(fn, example, check_trace=False)
+
+
+def stays(module, **more):
+    """The ruling of a module that was traced, with another input than the example."""
+    return ruling(module, traced, held_out=[lambda: (torch.full((3,), 2.0),)], **more)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning", "ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("module", [Normed, SpectralNormed])
+@pytest.mark.parametrize("train_step", [None, 0.1])
+def test_a_stale_attribute_that_each_call_computes_anew_before_it_reads_it_is_noted(module, train_step):
+    result = stays(module, train_step=train_step)
+    assert (str(result.verdict), result.differences) == ("pass", ())
+    assert "mutation" in {kind for _, _, kind in found(result.noted)}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("module", [KeepsALoss, KeepsWhatItReads, ReadsBeforeItWrites, LeavesAnotherType])
+def test_a_stale_attribute_that_others_may_read_decides(module):
+    assert "mutation" in {kind for _, _, kind in found(stays(module).differences)}
+
+
 def test_the_first_difference_is_the_one_that_matters_most():
     def wrong_everywhere(fn, example):
         return lambda x: (x * 3, x.detach() * 2, (x * 2).double())

@@ -6,7 +6,6 @@ Equality is defined here (types, structure, dtypes, shapes, side effects) and in
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,20 +23,6 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3
 """Largest number of arguments that a difference names as unlike the example's."""
-
-
-_PRIVATE = re.compile(r"state\.(?:[^\[]*\.)?_(?!_)")
-
-
-def in_an_attribute(difference: Difference) -> bool:
-    """Whether a difference of state is one that only a later call can turn into another value.
-
-    It is in an attribute of a module that has a private name, or in something else than the attribute's value. What a
-    module keeps as a parameter or buffer is no such attribute.
-    """
-    if difference.kind != "mutation" or not difference.where.startswith("state."):
-        return False
-    return difference.unlike in ("requires_grad", "flags", "stride") or bool(_PRIVATE.match(difference.where))
 
 
 @dataclass

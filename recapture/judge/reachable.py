@@ -112,12 +112,21 @@ class Reachable:
                 value = attribute(scripted[name], key) if name in scripted else []
                 # TorchScript turns tuples into lists, and more: only a value of the same type can be compared.
                 same = bool(value) and type(value[0]) is type(vars(part)[key])
-                attributes[f"state{'.' if name else ''}{name}.{key}"] = value[0] if same else vars(part)[key]
+                attributes[_path(name, key)] = value[0] if same else vars(part)[key]
             for group in HOOKS:
                 number = len(vars(part).get(group) or ())
                 if number:
-                    attributes[f"state{'.' if name else ''}{name}.{group}"] = number
+                    attributes[_path(name, group)] = number
         return attributes
+
+    def attribute_at(self, where: str) -> tuple[Any, str] | None:
+        """Return the submodule and the name of the plain attribute in which a place is; None for other places."""
+        for name, part in self._parts():
+            for key in self._own_names(part):
+                path = _path(name, key)
+                if where == path or where.startswith((f"{path}[", f"{path}.")):
+                    return part, key
+        return None
 
     def _own_names(self, part: Any) -> list[str]:
         """Return the names of a module's attributes that are not torch's own."""
@@ -132,6 +141,11 @@ class Reachable:
         for group in ("_parameters", "_buffers"):
             for key in vars(part).get(group, ()):
                 yield _MappingView(vars(part)[group]), key
+
+
+def _path(module: str, key: str) -> str:
+    """Return the path of an attribute of a submodule."""
+    return f"state.{module}.{key}" if module else f"state.{key}"
 
 
 HOOKS = (

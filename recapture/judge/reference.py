@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from recapture.judge.compare import Comparison, Rules, compare, compare_places
+from recapture.judge.compare import Comparison, Rules, compare
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing, without_unused
 from recapture.judge.perturbation import perturbed
-from recapture.judge.snapshot import Snapshot, snapshot_result_of
-from recapture.judge.verdict import failed_loudly
-from recapture.torch_api.compat import compiled_code_off, has_state_dict_hooks
+from recapture.torch_api.compat import compiled_code_off
 
 if TYPE_CHECKING:
     from recapture.cases.case import Case
@@ -131,75 +128,3 @@ def first_again(subject: FreshCase, target: Callable[..., Any]) -> Observation:
     subject.start_again()
     label, make = subject.case.inputs()[0]
     return subject.call(target, "original", make, seed=label)
-
-
-def no_later_call_differs(
-    subject: FreshCase, captured: Callable[..., Any], module: Any, eager: Eager, skip: frozenset[str]
-) -> bool:
-    """Whether nobody sees the difference, as `_no_later_call_differs` says; False where that cannot be tried."""
-    try:
-        return _no_later_call_differs(subject, captured, module, eager, skip)
-    except Exception:  # inputs that can be made only so often
-        return False
-
-
-def _no_later_call_differs(
-    subject: FreshCase, captured: Callable[..., Any], module: Any, eager: Eager, skip: frozenset[str]
-) -> bool:
-    """Whether nobody sees that the attributes of a module were left with other contents than eager leaves.
-
-    The captured callable is called once more on every input but those in `skip`, and then the original, on the state
-    that the calls so far have left. Their results are compared with those of eager, called as often. So are public
-    properties. State that a module adds to its own `state_dict` always counts.
-    """
-    if _saves_more(subject.target):
-        return False
-    reference = FreshCase(eager.load(), eager.device)
-    # Its first calls bring the reference to where the subject is.
-    for label, make in reference.case.inputs():
-        reference.call(reference.target, label, make)
-    if compare_places("", _public(reference.target), _public(subject.target)).differences:
-        return False
-    rules = Rules(show_values=False)
-    for function, state in ((captured, module), (subject.target, None)):
-        for (label, make), (_, make_again) in zip(reference.case.inputs(), subject.case.inputs(), strict=True):
-            if label in skip:
-                continue
-            expected = reference.call(reference.target, label, make, backward=False)
-            actual = subject.call(function, label, make_again, module=state, backward=False)
-            comparison = compare(
-                replace(expected, state=None, aliases=frozenset()),
-                replace(actual, state=None, aliases=frozenset()),
-                rules=rules,
-            )
-            if comparison.differences or failed_loudly(expected, actual):
-                return False
-    reference.leave()
-    return True
-
-
-def _saves_more(module: Any) -> bool:
-    """Whether a module has more in its `state_dict` than parameters and buffers."""
-    import torch
-
-    own = ("get_extra_state", "state_dict", "_save_to_state_dict")
-    return any(
-        has_state_dict_hooks(part)
-        or any(getattr(type(part), name) is not getattr(torch.nn.Module, name) for name in own)
-        for part in module.modules()
-    )
-
-
-def _public(module: Any) -> Snapshot:
-    """Describe the public properties of a module and its submodules, each a child."""
-    places: list[tuple[str, Snapshot]] = []
-    for name, part in module.named_modules():
-        for kind in type(part).__mro__:
-            for key, value in vars(kind).items():
-                if (
-                    isinstance(value, property)
-                    and not key.startswith("_")
-                    and kind.__module__ != "torch.nn.modules.module"
-                ):
-                    places.append((f"{name}.{key}", snapshot_result_of(partial(getattr, part, key))))
-    return Snapshot("state", children=tuple(dict(places).items()))

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import encodable, scrub
 from recapture.base.text import one_line, shorten
-from recapture.judge.compare import Comparison, Rules, compare, compare_places, in_an_attribute
+from recapture.judge.compare import Comparison, Rules, compare, compare_places
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing
+from recapture.judge.later_calls import unseen
 from recapture.judge.observe import ARGUMENTS_SEED, Observation, Raised
-from recapture.judge.reference import Eager, first_again, no_later_call_differs
+from recapture.judge.reference import Eager, first_again
 from recapture.judge.snapshot import Snapshot, TensorSnapshot, describe
 from recapture.judge.torch_state import Flags, read_flags, restore_flags
 from recapture.judge.verdict import Call, CellEvents, Failure, decide, failed_loudly
@@ -79,8 +80,7 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     again = _called_again(subject)
     subject.leave()  # so that these runs begin with what eager's first one began with
     events.calls = _compared(compiler, subject.case, first, observed, eager)
-    if events.unread:
-        events.note_what_nobody_reads()
+    events.note_what_nobody_sees()
     heeded = [call for call in events.calls if call.other.input not in events.may_refuse]
     usable = not any(failed_loudly(call.eager, call.other) for call in heeded)  # else a GPU may refuse everything
     if usable and _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
@@ -199,19 +199,22 @@ def _capture_and_call(
                     return None
                 observed.append(sharing(observation, reference, observed[-1] if observed else None))
     events.log = log if compiler.uses_dynamo else None
-    if _differs_in_attributes(events, first, observed):
-        skip = frozenset(subject.case.refused_inputs)
-        events.unread = no_later_call_differs(subject, captured, module, eager, skip)
+    differences = _differences_of_state(events, first, observed)
+    failed = {actual.input for expected, actual in zip(first, observed, strict=True) if failed_loudly(expected, actual)}
+    failed |= set(subject.case.refused_inputs)
+    events.unseen = unseen(differences, subject, captured, module, eager, frozenset(failed))
     return observed
 
 
-def _differs_in_attributes(events: CellEvents, first: list[Observation], observed: list[Observation]) -> bool:
-    """Whether attributes of a module differ that may be read by later calls alone."""
+def _differences_of_state(
+    events: CellEvents, first: list[Observation], observed: list[Observation]
+) -> list[Difference]:
+    """Return how the state differs after the capture and after each call."""
     differences = list(events.capture.differences) if events.capture is not None else []
     for expected, actual in zip(first, observed, strict=True):
         as_state = Observation(expected.input, state=expected.state), Observation(actual.input, state=actual.state)
         differences += compare(*as_state).differences
-    return any(map(in_an_attribute, differences))
+    return differences
 
 
 def _effects_of_capture(

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from recapture.judge.compare import Comparison, in_an_attribute
+from recapture.judge.compare import Comparison
 from recapture.records.kinds import KINDS
 from recapture.records.verdicts import Verdict
 from recapture.torch_api.compat import is_capture_error, is_failed_assertion_on_gpu, is_out_of_memory
 
 if TYPE_CHECKING:
     from recapture.judge.observe import Observation, Raised
-    from recapture.records.difference import Difference
+    from recapture.records.difference import Difference, Unlike
     from recapture.records.record import Phase
     from recapture.torch_api.watch import CaptureLog
 
@@ -63,17 +63,20 @@ class CellEvents:
     """What capturing itself changed."""
     original: Comparison | None = None
     """How the original callable differs after the calls; None if it does not."""
-    unread: bool = False
-    """Whether attributes of a module differ, and neither a later call nor a reader of public names sees that."""
+    unseen: frozenset[tuple[str, Unlike | None]] = frozenset()
+    """Differences in attributes of a module that nobody sees, each by its place and by what is unlike there."""
     log: CaptureLog | None = None
     """What Dynamo captured; None for compilers that do not use it."""
 
-    def note_what_nobody_reads(self) -> None:
-        """Make notes of the differences in attributes that nobody reads."""
+    def note_what_nobody_sees(self) -> None:
+        """Make notes of the differences in attributes that nobody sees."""
         for comparison in (self.capture, *(call.comparison for call in self.calls or ())):
             if comparison is not None:
-                comparison.notes += filter(in_an_attribute, comparison.differences)
-                comparison.differences = [item for item in comparison.differences if not in_an_attribute(item)]
+                comparison.notes += filter(self._is_unseen, comparison.differences)
+                comparison.differences = [item for item in comparison.differences if not self._is_unseen(item)]
+
+    def _is_unseen(self, difference: Difference) -> bool:
+        return difference.kind == "mutation" and (difference.where, difference.unlike) in self.unseen
 
 
 @dataclass(frozen=True)

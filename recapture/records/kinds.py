@@ -28,7 +28,7 @@ KINDS: dict[str, Kind] = {
     "mutation": Kind(
         "An argument, module, buffer, closure, global or class attribute is left with another content.",
         noted="An effect of capturing that a plain call has, too; an attribute of a module that nobody reads, such as "
-        "a cache that is not filled.",
+        "a cache that is not filled, or that every call computes anew before it reads it.",
         side_effect=True,
         shrinks=True,
         rank=3,

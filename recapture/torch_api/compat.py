@@ -275,11 +275,6 @@ def changes_of(tensor: Any) -> int | None:
         return None
 
 
-def has_state_dict_hooks(module: Any) -> bool:
-    """Whether a module has hooks that can change its `state_dict`; those of its submodules do not count."""
-    return bool(module._state_dict_hooks)  # noqa: SLF001 - torch only has a public way to add one
-
-
 def leaf_of_type(kind: type, plain: Any, *, requires_grad: bool) -> Any:
     """Return a leaf of the class `kind` on the memory of an ordinary tensor, without running the class's own code."""
     import torch

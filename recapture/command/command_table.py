@@ -85,6 +85,11 @@ COMMANDS = {
         "Results",
         "Show a cell's verdict with every torch release that has results.",
     ),
+    "data": Command(
+        "recapture.tools.site.data_command:data_command",
+        "Results",
+        "Write every verdict as one document, packaged for pip and npm.",
+    ),
     "bisect": Command(
         "recapture.tools.upgrade.bisect_command:bisect_command",
         "Many releases and machines",

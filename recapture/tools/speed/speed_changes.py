@@ -191,3 +191,29 @@ def _side(row: Row) -> dict[str, Any]:
         "cold": None if row.cold is None else row.cold.capture + row.cold.calls[0],
         "warm": None if row.warm is None else row.warm.capture + row.warm.calls[0],
     }
+
+
+def figures_of(path: Path) -> list[dict[str, Any]]:
+    """Return the figures of each row of a file, as the fields of a `recapture.data.Speed`."""
+    rows = []
+    for row in read_speedups(path).rows:
+        measured = row.measured
+        figures: dict[str, Any] = {
+            "workload": row.workload,
+            "configuration": str(row.configuration),
+            "compiler": row.configuration.compiler,
+            "verdict": row.verdict.value,
+            "reason": row.reason or (f"{row.error.type}: {row.error.message}"[:300] if row.error else None),
+            "compile_seconds": round(row.cold.total, 3) if row.cold else None,
+        }
+        if measured is not None:
+            figures |= {
+                "finding": measured.finding,
+                "speedup": tuple(round(figure, 4) for figure in measured.speedup),
+                "seconds": float(f"{measured.seconds:.5g}"),
+                "eager_seconds": float(f"{measured.eager_seconds:.5g}"),
+                "memory": measured.memory,
+                "eager_memory": measured.eager_memory,
+            }
+        rows.append(figures)
+    return rows

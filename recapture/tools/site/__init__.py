@@ -1,0 +1,1 @@
+"""The site and the data package: `recapture site`."""

@@ -89,11 +89,12 @@ def test_every_case_has_one_kind_and_what_says_nothing_is_counted():
     assert found.left_out == 1
     assert [found.count(kind, "s") for kind in MOVES] == [1, 1, 1, 0, 0]
     lines = moves_text(found).splitlines()
-    assert lines[0] == (
+    assert " ".join(map(str.strip, lines[: lines.index("")])) == (
         "here: jit.script → export: 1 still right, 1 now refused, 1 now wrong, 1 newly right, 1 still not right; "
         "1 case not compared"
     )
     assert "  s::wrong: pass → wrong (value on example)" in lines
+    assert max(map(len, lines)) <= 80
 
 
 def test_refusals_of_one_reason_are_one_group_with_the_rewrite():
@@ -277,12 +278,12 @@ def test_nothing_stands_in_the_way_of_plain_code(model, capsys):
     assert _run(["migrate", f"{model}:plain", "--input", "3", *words]) == 0
     out = capsys.readouterr().out
     assert "in the way" not in out
-    assert "today jit.script right; it can move to fx" in out
+    assert "today jit.script right; it can move to fx" in " ".join(out.split())
 
 
 def test_no_answer_is_given_for_compilers_that_were_not_asked_for(model, capsys):
     assert _run(["migrate", f"{model}:plain", "--input", "3", "--compiler", "jit.script"]) == 0
-    assert "today jit.script right; no other compiler was asked for" in capsys.readouterr().out
+    assert "today jit.script right; no other compiler was asked for" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

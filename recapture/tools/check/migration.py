@@ -16,7 +16,7 @@ from recapture.report.document import Inline, Table
 from recapture.report.summary import first_line, suite_of
 from recapture.report.terminal_writer import terminal_lines
 from recapture.tools.check.answers import OF_SIZE, ON_DATA, CheckReport
-from recapture.tools.check.report import row_lines
+from recapture.tools.check.report import row_lines, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,13 +54,10 @@ _NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\b\w+(?=\.size\(\))|\d+|\bu\w*\
 """What differs between messages of one reason: quoted text, arguments, numbers and symbols."""
 
 REASON = 140
-"""Characters of the reason of a group."""
+"""Characters of torch's reason for refusing a line, and of the reason of a group."""
 
 SHOWN_CASES = 6
 """Cases that are named of each group."""
-
-WIDTH = 150
-"""Characters of torch's reason for refusing a line."""
 
 _HAPPENS = {"refused": "refuses it", "break": "breaks the graph", "constant": "records a constant"}
 """What happens at an obstacle, in words."""
@@ -148,24 +145,24 @@ def lines_in_the_way(obstacles: tuple[Obstacle, ...], left: tuple[str, ...] = ()
 def migration_text(report: MigrationReport) -> str:
     """Return the report of a target for a terminal."""
     rows = {row.compiler: row for row in report.report.rows}
-    lines = [report.sentence, ""]
+    lines = [*wrapped(report.sentence), ""]
     others = [name for name in rows if name not in (*TODAY, *NEXT)]
     for heading, names in (("TorchScript today", TODAY), ("instead", (*NEXT, *others))):
-        below = [f"  {line}" for name in names if name in rows for line in row_lines(rows[name])]
+        below = [line for name in names if name in rows for line in row_lines(rows[name], "  ")]
         lines += [f"{heading}:", *below] if below else []
     if report.lines:
         lines += ["", "in the way:"]
-        for obstacle in report.lines:
-            lines += [f"  {text}" for text in _obstacle_lines(obstacle)]
+        lines += [line for obstacle in report.lines for line in _obstacle_lines(obstacle)]
     return "\n".join(lines)
 
 
 def _obstacle_lines(obstacle: LineInTheWay) -> Iterator[str]:
-    yield f"{obstacle.file}:{obstacle.line}  {obstacle.text}" if obstacle.file else "torch does not tell the line:"
+    place = f"{obstacle.file}:{obstacle.line}: {obstacle.text}" if obstacle.file else "torch does not tell the line:"
+    yield from wrapped(place, "  ")
     for compilers, reason in obstacle.reasons:
-        yield f"    {compilers}: {shorten(reason, WIDTH)}"
+        yield from wrapped(f"{compilers}: {shorten(reason, REASON)}", "    ")
     for hint in obstacle.rewrites:
-        yield f"    rewrite of {hint}"
+        yield from wrapped(f"rewrite of {hint}", "    ")
 
 
 # --- rewrites: a construct that compilers refuse or get wrong, and the case of the collection with what works --------
@@ -415,26 +412,31 @@ def moves_counts(counted: Moves) -> str:
 
 def moves_text(counted: Moves) -> str:
     """Return one directory's moves for a terminal: counts, by suite, refused groups, and what is silently wrong."""
-    lines = [moves_counts(counted), ""]
+    lines = [*wrapped(moves_counts(counted)), ""]
     rows: list[list[Inline]] = [[suite, *(counted.count(kind, suite) for kind in MOVES)] for suite in counted.suites]
-    table = Table(["suite", *map(_words, MOVES)], rows, "lr")
+    headings = [_words(kind).removeprefix("still ").removeprefix("now ") for kind in MOVES]  # they fit 80 columns
+    table = Table(["suite", *headings], rows, "lr")
     lines += [line.plain for line in terminal_lines(table)]
     if counted.refused:
         refused = counted.count("now_refused")
         lines += ["", f"now refused: {plural(refused, 'case')} in {plural(len(counted.refused), 'group')}"]
     for group in counted.refused:
-        lines += [f"  {len(group.cases)}  {group.reason}", f"     {_some(group.cases)}"]
-        lines += [f"     rewrite of {hint}" for hint in group.rewrites]
+        lines += wrapped(f"{plural(len(group.cases), 'case')}: {group.reason}", "  ")
+        lines += [line for text in (_some(group.cases), *_rewrites(group)) for line in wrapped(text, "    ")]
     for kind in ("now_wrong", "newly_right"):
         moved = counted.of_kind(kind)
         if moved:
             lines += ["", f"{_words(kind)}: {MOVES[kind]}"]
-            lines += [f"  {move.case}: {move.before} → {move.after}{_because(move.reason)}" for move in moved]
+            lines += [line for move in moved for line in wrapped(_moved(move), "  ")]
     return "\n".join(lines)
 
 
-def _because(reason: str) -> str:
-    return f" ({reason})" if reason else ""
+def _rewrites(group: RefusedGroup) -> list[str]:
+    return [f"rewrite of {hint}" for hint in group.rewrites]
+
+
+def _moved(move: Move) -> str:
+    return f"{move.case}: {move.before} → {move.after}{f' ({move.reason})' if move.reason else ''}"
 
 
 def _some(cases: tuple[str, ...]) -> str:

@@ -61,15 +61,16 @@ _CSS = """
 # --- lines on a terminal ---------------------------------------------------------------------------------------------
 
 
-def check_line(row: CheckRow) -> str:
+def check_line(row: CheckRow, indent: str = "") -> str:
     """Return the line of a compiler in the table: its name and its verdict, within the width of a terminal."""
     words = " ".join(filter(None, (row.words, f"({row.speed})" if row.speed else "")))
-    return _cut(f"{row.compiler:{NAME_WIDTH}} {words}".rstrip())
+    return _cut(f"{indent}{row.compiler:{NAME_WIDTH}} {words}".rstrip())
 
 
-def row_lines(row: CheckRow) -> list[str]:
+def row_lines(row: CheckRow, indent: str = "") -> list[str]:
     """Return a compiler's line, and below it the reason and what to do."""
-    return [check_line(row), *_indented(_why(row)), *_indented(_what_to_do(row))]
+    below = [line for text in (_why(row), _what_to_do(row)) for line in wrapped(text, f"{indent}    ")]
+    return [check_line(row, indent), *below]
 
 
 def closing_lines(report: CheckReport) -> list[str]:

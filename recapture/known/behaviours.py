@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -63,6 +64,11 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def holds(self, case: str) -> bool:
         """Return whether a case, ``suite::name``, belongs to this behaviour."""
         return any(fnmatchcase(case, pattern) for pattern in self.cases)
+
+    def cases_among(self, cases: Iterable[str]) -> list[str]:
+        """Return those of some cases that belong to this behaviour, in the order of its patterns."""
+        known = list(cases)
+        return list(dict.fromkeys(case for pattern in self.cases for case in known if fnmatchcase(case, pattern)))
 
     @property
     def graph_break_page(self) -> str | None:

@@ -188,10 +188,10 @@ def test_a_failure_of_eager_itself_does_not_decide_a_claim(measured):
     for phase, holds in (("reference", None), ("call", False)):
         planned_row = PlannedRow(info, Configuration("fx", "fp32"), "")
         outcome = job.Outcome(verdict=Verdict.OOM, phase=phase, reason="used more than 1 GiB")
-        [claim] = make_row(planned_row, outcome, None, compile_jobs=1).claims
+        [claim] = make_row(planned_row, outcome, compile_jobs=1).claims
         assert claim.holds is holds
     planned_row = PlannedRow(info, Configuration("fx", "fp32", dynamic=True), "")
-    assert make_row(planned_row, outcome, None, compile_jobs=1).claims == ()
+    assert make_row(planned_row, outcome, compile_jobs=1).claims == ()
 
 
 def test_an_edited_compiler_of_the_workloads_own_file_is_another_row(tmp_path):

@@ -1,6 +1,7 @@
 """In which order the processes of a benchmark's rows run, and how rows end when their server dies."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +15,12 @@ from recapture.pool.driver import MOST_RESTARTS
 from recapture.pool.protocol import Begun, Ended
 from recapture.records.verdicts import Verdict
 from recapture.tools.speed.benchmark import RowExecution
-from recapture.tools.speed.job import Outcome
+from recapture.tools.speed.job import Compiled, Outcome
 from recapture.tools.speed.report import render_speedups
 from recapture.tools.speed.results_file import SpeedupsFile
 from recapture.tools.speed.rows import PlannedRow
 from recapture.tools.speed.selection import BenchOptions
-from recapture.tools.speed.speedups import Conditions, Configuration, Series, Start, read_speedups
+from recapture.tools.speed.speedups import Conditions, Configuration, Costs, Reasons, Series, Start, read_speedups
 from recapture.tools.speed.tasks import MEASURE
 
 ENVIRONMENT = read_speedups(
@@ -66,11 +67,21 @@ class Client:
             found = msgspec.structs.replace(found, series=(series, series), window=(0.0, 1.0), overhead=0.0)
         fields = {one.name: None for one in msgspec.structs.fields(Ended)}
         result = msgspec.json.encode(found)
-        return Ended(**{**fields, "id": number, "status": 0, "result": result, "stderr": "", "lost": False})
+        if not job.timing:
+            Path(job.cache).mkdir(parents=True, exist_ok=True)
+            Compiled(start=start, reasons=Reasons(), costs=Costs()).write(job.cache)
+        known = {"id": number, "status": 0, "result": result, "stderr": "", "lost": False, "seconds": 2.0}
+        return Ended(**{**fields, **known})
 
 
 @pytest.fixture
-def execution(tmp_path):
+def told():
+    """What an execution reports, as lines."""
+    return []
+
+
+@pytest.fixture
+def execution(tmp_path, told):
     """Make an execution of some workloads under `compile`, on a stand-in for the server."""
 
     def made(names, client, **changed):
@@ -89,14 +100,22 @@ def execution(tmp_path):
                     claims={"compile": [("L1", ">=1.5", "2x")]},
                 ),
                 Configuration("compile", "fp32"),
-                str(tmp_path / "cache"),
+                str(tmp_path / "cache" / name),
+                identity="same",
+                compiles=True,
             )
             for name in names
         ]
         pool: SimpleNamespace = SimpleNamespace(client=client, restart=lambda: pool.restarts.append(1), restarts=[])
         pool.end_left_over = lambda: None
         sampler = SimpleNamespace(conditions=lambda *_: Conditions())
-        progress = SimpleNamespace(start=lambda _: None, doing=lambda _: None, finished=lambda _: None)
+        progress = SimpleNamespace(
+            start=lambda _: None,
+            doing=lambda _: None,
+            finished=lambda row: told.append(row.workload),
+            begun=told.append,
+            phase=lambda text, _seconds, left: told.append(f"{text}; {left}"),
+        )
         path = tmp_path / "speedups-cpu.json"
         file = SpeedupsFile(path, ENVIRONMENT, {}, rows, resume=options.resume)
         return RowExecution(pool, options, [], sampler, file, progress)
@@ -123,11 +142,11 @@ def test_a_row_is_timed_right_after_it_has_compiled_so_that_an_interruption_lose
     assert "**2 not finished**" in report
 
 
-def test_with_several_compilations_at_a_time_all_compile_first(execution):
+def test_as_many_rows_as_may_compile_at_a_time_go_together_so_that_the_first_figures_come_early(execution):
     client = Client()
     mine = execution(["a", "b", "c"], client, compile_jobs=2, processes=1)
     mine.run()
-    assert client.submitted == [(name, timing) for timing in (False, True) for name in "abc"]
+    assert client.submitted == [(name, timing) for names in ("ab", "c") for timing in (False, True) for name in names]
     assert all(row.measured is not None for row in on_file(mine).values())
 
 
@@ -188,3 +207,83 @@ def test_a_server_that_keeps_dying_before_a_row_begins_ends_the_benchmark_and_bl
     assert error.value.exit_status == 3
     assert len(mine.driver.pool.restarts) == MOST_RESTARTS
     assert on_file(mine) == {}
+
+
+PHASES = [(name, timing) for name in "ab" for timing in (False, True, True)]
+"""The processes of two rows, each timed twice."""
+
+
+@pytest.mark.parametrize("ended", range(len(PHASES)))
+def test_a_benchmark_that_is_interrupted_in_any_process_repeats_none_that_had_ended(execution, ended):
+    seen = []
+
+    def interrupted(name, timing):
+        seen.append((name, timing))
+        return KeyboardInterrupt() if len(seen) > ended else None
+
+    with pytest.raises(KeyboardInterrupt):
+        execution(["a", "b"], Client(interrupted)).run()
+    assert seen == PHASES[: ended + 1]
+    resumed = execution(["a", "b"], client := Client(), resume=True)
+    resumed.run()
+    assert client.submitted == PHASES[ended:]
+    assert all(len(row.processes) == 2 and row.measured for row in on_file(resumed).values())
+    assert not list(resumed.file.path.parent.glob(".*phases*"))
+
+
+def test_without_resume_every_process_runs_again_and_nothing_old_counts(execution, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        execution(["a"], Client(lambda _, timing: KeyboardInterrupt() if timing else None)).run()
+    assert Compiled.read(tmp_path / "cache" / "a") is not None
+    compiled = []
+    client = Client(lambda _, timing: compiled.append(Compiled.read(tmp_path / "cache" / "a")) if not timing else None)
+    execution(["a"], client).run()
+    assert client.submitted == PHASES[:3]
+    assert compiled == [None]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda row: setattr(row, "identity", "edited"), lambda row: shutil.rmtree(row.cache)],
+    ids=["the workload was edited", "its caches were removed"],
+)
+def test_a_process_of_something_else_or_without_its_caches_runs_again(execution, change):
+    with pytest.raises(KeyboardInterrupt):
+        execution(["a"], Client(lambda _, timing: KeyboardInterrupt() if timing else None)).run()
+    resumed = execution(["a"], client := Client(), resume=True)
+    change(resumed.file.rows[0])
+    resumed.run()
+    assert client.submitted == PHASES[:3]
+
+
+def test_an_interruption_keeps_the_processes_of_rows_that_another_selection_resumes(execution):
+    with pytest.raises(KeyboardInterrupt):
+        execution(["a"], Client(lambda _, timing: KeyboardInterrupt() if timing else None)).run()
+    execution(["b"], Client(), resume=True).run()
+    execution(["a"], client := Client(), resume=True).run()
+    assert client.submitted == PHASES[1:3]
+
+
+def test_a_line_that_a_kill_left_incomplete_is_no_process(execution):
+    with pytest.raises(KeyboardInterrupt):
+        execution(["a"], Client(lambda _, timing: KeyboardInterrupt() if timing else None)).run()
+    resumed = execution(["a"], client := Client(), resume=True)
+    [path] = resumed.file.path.parent.glob(".*phases*")
+    path.write_bytes(path.read_bytes()[:-40])
+    resumed.run()
+    assert client.submitted == PHASES[:3]
+
+
+def test_every_process_has_a_line_when_it_starts_and_one_with_the_time_left_when_it_ends(execution, told):
+    execution(["a", "b"], Client()).run()
+    compiling = "compiling a compile fp32 with empty caches, checking its values"
+    assert told[:7] == [
+        compiling,
+        f"{compiling}: pass; more than 2 s left: nothing like the other processes has run yet",
+        "timing a compile fp32 (1/2)",
+        "timing a compile fp32 (1/2): pass; about 8 s left",
+        "timing a compile fp32 (2/2)",
+        "timing a compile fp32 (2/2): pass; about 6 s left",
+        "a",
+    ]
+    assert told[-2:] == ["timing b compile fp32 (2/2): pass; nothing left", "b"]

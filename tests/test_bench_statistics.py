@@ -47,10 +47,17 @@ def test_processes_that_differ_are_hardly_ever_called_different(processes):
     assert sum(one in ("faster", "slower") for one in called) <= 3
 
 
-def test_of_one_process_the_rounds_alone_speak():
+def test_the_interval_of_one_process_has_room_for_what_processes_usually_differ():
     found = compare(noisy(1, processes=1, level=1.1))
-    assert found.finding == "slower"
+    assert found.finding == "too noisy"
+    assert found.high / found.low > 1.2
     assert found.low < 1 / 1.1 < found.high
+    assert compare(noisy(1, processes=1, level=1.4)).finding == "slower"
+
+
+def test_one_process_is_hardly_ever_called_different_where_processes_differ():
+    called = [compare(noisy(seed, processes=1, apart=0.05), seed=seed).finding for seed in range(100)]
+    assert sum(one in ("faster", "slower") for one in called) <= 1
 
 
 def test_three_per_cent_are_found_in_one_per_cent_of_noise():

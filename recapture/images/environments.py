@@ -14,12 +14,12 @@ import contextlib
 import math
 import os
 import shutil
-import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from recapture.base.cache_folder import cache_root, check_trusted
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.locks import LockedError, locked
 from recapture.base.option_fields import GIB, MOST_GIB
@@ -49,9 +49,8 @@ _HASH_DIGITS = 12
 
 
 def environments_folder() -> Path:
-    """Return the folder of environments, in RECAPTURE_CACHE, or in ``recapture`` of XDG_CACHE_HOME or ``~/.cache``."""
-    shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recapture"
-    return Path(os.environ.get("RECAPTURE_CACHE") or shared).absolute() / "environments"
+    """Return the folder of environments."""
+    return cache_root() / "environments"
 
 
 def size_limit() -> int:
@@ -141,12 +140,12 @@ class Environments:
         """
         self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         # Whoever can write it can exchange what is in it, unless it is sticky as /tmp is.
-        _check_trusted(self.root.resolve(), sticky=True)
+        check_trusted(self.root.resolve(), sticky=True)
         is_new = False
         while True:
             with locked(self._lock_of(name), wait=True, shared=True) as held:
                 if os.path.lexists(self.root / name):
-                    _check_trusted(self.root / name)
+                    check_trusted(self.root / name)
                     os.utime(held)
                     yield held, is_new
                     return
@@ -296,25 +295,6 @@ class Environments:
 
     def _lock_of(self, name: str) -> Path:
         return self.root / f"{name}{_LOCK}"
-
-
-def _check_trusted(folder: Path, *, sticky: bool = False) -> None:
-    """Raise EnvironmentUnfitError unless a folder is one, of this user or of root, that nobody else can write.
-
-    With `sticky`, others may make names in it, if they cannot exchange what is there.
-    """
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no folder"
-        raise EnvironmentUnfitError(f"{folder} is {kind}: remove it with `recapture images clean`")
-    if status.st_uid not in (os.getuid(), 0):
-        raise EnvironmentUnfitError(
-            f"{folder} belongs to another user (id {status.st_uid}): choose a folder of your own with RECAPTURE_CACHE"
-        )
-    if status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX):
-        raise EnvironmentUnfitError(
-            f"other users can write to {folder}: remove it, or make it yours alone with `chmod go-w`, if nobody did"
-        )
 
 
 def _delete(path: Path) -> None:

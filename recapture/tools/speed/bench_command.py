@@ -45,9 +45,11 @@ def bench_command(
     that computes the same as eager gets a speedup with an interval, and its compile cost.
     """
     from recapture.report.terminal_writer import SafeConsole
+    from recapture.tools.speed.bench_progress import BenchProgress
     from recapture.tools.speed.benchmark import run_benchmark
     from recapture.tools.speed.operators import print_profile
-    from recapture.tools.speed.report import BenchProgress, print_speedups
+    from recapture.tools.speed.report import print_speedups
+    from recapture.tools.speed.spent import spent_text
 
     if options.gpus > 1 and options.device != "cuda":
         raise UsageError("--gpus is for --device cuda")
@@ -61,6 +63,7 @@ def bench_command(
         options = dataclasses.replace(options, layouts=(*options.layouts, "channels-last"))
     # A layout may be named twice, also by --channels-last: each row is measured once.
     options = dataclasses.replace(options, layouts=tuple(dict.fromkeys(options.layouts)))
+    options = options.quickly() if options.quick else options
     console = SafeConsole(highlight=False)
     if not console.is_terminal:  # a file or a pipe has no width
         console = SafeConsole(highlight=False, width=PIPE_WIDTH)
@@ -77,6 +80,8 @@ def bench_command(
     print_speedups(console, summary.speedups, summary.workloads)
     for profile in summary.profiles:
         print_profile(console, profile)
+    if summary.spent:
+        console.print(f"time: {spent_text(summary.spent)}", markup=False, soft_wrap=True)
     console.print(f"results: {summary.path.with_suffix('.md')}", markup=False, soft_wrap=True)
     return 0
 

@@ -3,10 +3,14 @@
 Each row is a configuration of a workload. If the compiler generates code, a first process compiles with empty caches
 (cold) and checks the values. Then several processes, one at a time and alone on the device, compile from the warm
 caches, check again, and measure. With several GPUs, the first is used for timing and the others for compiling.
+
+Each process is a phase. What it found is kept as soon as it has ended, with the caches that it filled: see
+`recapture.tools.speed.phases`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -18,7 +22,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from recapture.base.errors import UsageError
+from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.text import plural
 from recapture.cases.compilers import EAGER, builtin_compilers
 from recapture.cases.workload_sources import WorkloadInfo
@@ -33,13 +37,16 @@ from recapture.run.outcomes import OutcomeReader
 from recapture.run.preparation import begin_survey, survey
 from recapture.tools.speed import tasks
 from recapture.tools.speed.conditions import GpuSampler
+from recapture.tools.speed.estimate import Estimate, phases_left
 from recapture.tools.speed.job import Job, Outcome
 from recapture.tools.speed.operators import OperatorTimes, Profile, write_profile
+from recapture.tools.speed.phases import CACHES, PhaseFile, caches_folder, identity_of
 from recapture.tools.speed.probes import ITERATIONS
 from recapture.tools.speed.results_file import SpeedupsFile, set_aside_others, writing
 from recapture.tools.speed.rows import PlannedProcess, PlannedRow, make_row
 from recapture.tools.speed.selection import BenchOptions, check_names, choose, collect, modules_of, plan_rows, select
-from recapture.tools.speed.speedups import Row, Speedups
+from recapture.tools.speed.speedups import Configuration, Row, Speedups
+from recapture.tools.speed.spent import total, with_other
 from recapture.tools.speed.subject import INPUT_SETS
 from recapture.tools.speed.tasks import MEASURE
 
@@ -57,10 +64,12 @@ class BenchSummary:
     speedups: Speedups
     workloads: set[str]
     profiles: list[Profile]
+    spent: dict[str, float]
+    """Seconds of the measured rows by what they were spent on (`recapture.tools.speed.spent`)."""
 
 
 def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[str], None]) -> BenchSummary:
-    """Measure the selected rows; each finished row is written at once, so that an interruption loses at most one row.
+    """Measure the selected rows; each finished process is kept, so that an interruption loses at most the running ones.
 
     `warn` receives one line for each warning that a user should see before the figures.
     """
@@ -79,10 +88,9 @@ def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[
         # The doctor's checks take seconds, and run while the workloads are collected.
         begin_survey(pool)
         infos = collect(pool, options)
-        caches = Path(pool.home.name) / "bench"
         rows = [
-            PlannedRow(info, configuration, str(caches / str(number)))
-            for number, (info, configuration) in enumerate(plan_rows(select(infos, options), options))
+            PlannedRow(info, configuration, "", compiles=compiles_first(configuration, gpus=options.gpus))
+            for info, configuration in plan_rows(select(infos, options), options)
         ]
         check_iterator, environment = survey(pool)
         checks = list(check_iterator)
@@ -105,10 +113,35 @@ def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[
             )
         method = _method(options, "fork" if pool.client.fork else "fresh")
         file = SpeedupsFile(path, environment, method, rows, resume=options.resume)
+        _place_caches(rows, environment, options, path, pool, warn)
         with GpuSampler(enabled=options.device == "cuda") as sampler:
             execution = RowExecution(pool, options, checks, sampler, file, progress)
             execution.run()
-        return BenchSummary(path, file.speedups(), {row.info.spec.name for row in rows}, execution.profiles)
+        measured = total(row.row.spent for row in execution.measured if row.row is not None)
+        names = {row.info.spec.name for row in rows}
+        return BenchSummary(path, file.speedups(), names, execution.profiles, measured)
+
+
+def _place_caches(
+    rows: list[PlannedRow],
+    environment: Environment,
+    options: BenchOptions,
+    results: Path,
+    pool: WorkerPool,
+    warn: Callable[[str], None],
+) -> None:
+    """Give each row its identity and its folder of compile caches, which outlives an interruption."""
+    settings = (options.device, options.seconds, options.threads, options.cpu_settings, pool.client.fork)
+    try:
+        root = caches_folder()
+    except EnvironmentUnfitError as error:
+        warn(f"warning: compiled code is not kept for --resume: {error}")
+        root = Path(pool.home.name) / CACHES
+    for row in rows:
+        row.identity = identity_of(row, environment, settings)
+        # Also by the results: another benchmark of the same row may run at the same time.
+        where = hashlib.sha256(f"{row.identity} {results.resolve()}".encode()).hexdigest()[:16]
+        row.cache = str(root / where)
 
 
 def _warnings(checks: list[doctor.Check], rows: list[PlannedRow], infos: list[WorkloadInfo]) -> Iterator[str]:
@@ -174,6 +207,12 @@ class RowProgress(Protocol):
     def doing(self, what: dict[int, str]) -> None:
         """Receive the running processes, one line for each."""
 
+    def begun(self, text: str) -> None:
+        """Receive the description of a process that has started."""
+
+    def phase(self, text: str, seconds: float, left: str) -> None:
+        """Receive what a process that has ended did, its seconds, and how long the rest is likely to take."""
+
     def finished(self, row: Row) -> None:
         """Receive a finished row."""
 
@@ -195,9 +234,10 @@ class RowExecution:
         self.file = file
         self.progress = progress
         self.profiles: list[Profile] = []
-        self.schedule = Schedule(
-            (row for row in file.rows if row.row is None), compile_jobs=options.compile_jobs, gpus=options.gpus
-        )
+        self.estimate = Estimate()
+        self.measured = [row for row in file.rows if row.row is None]
+        """The rows that this run measures."""
+        self.schedule = Schedule(self.measured, compile_jobs=options.compile_jobs, gpus=options.gpus)
         self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
         self.outcomes = OutcomeReader(
             Outcome, timeout=options.timeout, memory=options.memory, checks=checks, explainable=explainable
@@ -206,8 +246,30 @@ class RowExecution:
     def run(self) -> None:
         """Run all rows that are not on file yet."""
         self.file.write()  # detects a results directory that cannot be written before measuring
-        self.progress.start(sum(row.row is None for row in self.file.rows))
-        self.driver.run()
+        self.progress.start(len(self.measured))
+        self.phases = PhaseFile(self.file.path, self.file.rows)
+        try:
+            self._restore()
+            self.driver.run()
+        finally:
+            self.phases.close()
+
+    def _restore(self) -> None:
+        """Go on with the phases that have ended if the benchmark is resumed; otherwise forget them."""
+        if not self.options.resume:
+            self.phases.clear()
+            for row in self.measured:
+                shutil.rmtree(row.cache, ignore_errors=True)
+            return
+        for phase in self.phases.restore():
+            self.estimate.add(phase.row, timing=phase.timing, seconds=phase.seconds)
+        for row in self.measured:
+            del row.processes[self.options.processes :]
+            if row.cold is not None or row.processes:
+                done = plural((row.cold is not None) + len(row.processes), "process")
+                self.progress.begun(f"{row}: {done} of before the interruption count")
+            if len(row.processes) == self.options.processes:
+                self._finish(row, row.processes[-1])
 
     def next(self, running: Collection[PlannedProcess]) -> PlannedProcess | None:
         """Return the process that starts next beside the running ones."""
@@ -217,6 +279,7 @@ class RowExecution:
         """Return the request to run a process of a row."""
         row, timing, gpu = task
         options = self.options
+        self.progress.begun(self._name(task))
         number = len(row.processes)
         folder = None
         # One profile for a row: another process would show the same, and cost as much.
@@ -241,6 +304,7 @@ class RowExecution:
             # A process that only compiles uses all cores, as a user's does.
             steady=timing and options.device == "cpu" and options.cpu_settings == "set",
             profile=None if folder is None else str(folder.resolve()),
+            cold=timing and row.cold is None and number == 0,
         )
         return Request(MEASURE, job, timed=True)
 
@@ -256,32 +320,48 @@ class RowExecution:
         # The stacks written shortly before the deadline say where it hung.
         if outcome.verdict is Verdict.TIMEOUT:
             outcome = msgspec.structs.replace(outcome, reason=f"{outcome.reason}{last_seen(ended.stderr)}")
+        outcome = msgspec.structs.replace(outcome, spent=with_other(outcome.spent, ended.seconds))
+        if outcome.window is not None:
+            conditions = self.sampler.conditions(outcome.gpu_uuid, outcome.window, outcome.cpu)
+            outcome = msgspec.structs.replace(outcome, cpu=conditions)
+        name = self._name(task)
         if task.timing:
             row.processes.append(outcome)
         else:
             row.cold = outcome
+        right = outcome.verdict in RIGHT
+        if right:
+            self.phases.add(row, outcome, timing=task.timing, seconds=ended.seconds)
+        self.estimate.add(row, timing=task.timing, seconds=ended.seconds)
         # A failure ends the row at once: its figures need every process to be right.
-        if outcome.verdict not in RIGHT or len(row.processes) == self.options.processes:
-            self._finish(row, outcome)
+        if not right or len(row.processes) == self.options.processes:
+            self._finish(row, outcome, lambda: self._ended(name, outcome, ended.seconds))
         else:
             self.schedule.again(row)
+            self._ended(name, outcome, ended.seconds)
+
+    def _ended(self, name: str, outcome: Outcome, seconds: float) -> None:
+        left = self.estimate.text(phases_left(self.file.rows, self.options.processes))
+        self.progress.phase(f"{name}: {outcome.verdict}", seconds, left)
 
     def given_up(self, task: PlannedProcess, reason: str) -> None:
         """Write a row whose process will not run again."""
         self._finish(task.row, self.outcomes.crash(reason))
 
     def _show(self) -> None:
-        self.progress.doing(
-            {
-                number: f"{'timing' if timing else 'compiling'} {row}"
-                + (f" ({len(row.processes) + 1}/{self.options.processes})" if timing else "")
-                for number, (row, timing, _) in self.driver.running.items()
-            }
-        )
+        self.progress.doing({number: self._name(task) for number, task in self.driver.running.items()})
 
-    def _finish(self, planned: PlannedRow, outcome: Outcome) -> None:
+    def _name(self, task: PlannedProcess) -> str:
+        """Return what a process does, and which of its row's timed processes it is."""
+        row, timing, _ = task
+        if not timing:
+            return f"compiling {row} with empty caches, checking its values"
+        return f"timing {row} ({len(row.processes) + 1}/{self.options.processes})"
+
+    def _finish(self, planned: PlannedRow, outcome: Outcome, show: Callable[[], None] = lambda: None) -> None:
+        """Write a finished row; `show` reports its last process."""
         jobs = self.schedule.compiling_beside(planned)
-        planned.row = make_row(planned, outcome, self.sampler, compile_jobs=jobs)
+        planned.row = make_row(planned, outcome, compile_jobs=jobs)
         # No other row uses these caches, and together they would fill a disk.
         shutil.rmtree(planned.cache, ignore_errors=True)
         self.file.write()
@@ -290,6 +370,7 @@ class RowExecution:
             profile = Profile(str(planned), self._profile_folder(planned), times)
             write_profile(profile)
             self.profiles.append(profile)
+        show()
         self.progress.finished(planned.row)
 
     def _profile_folder(self, row: PlannedRow) -> Path:
@@ -330,6 +411,18 @@ class Compilations(Generic[T]):
         return self._waiting.popleft() if len(running) < most else None
 
 
+def compiles_first(configuration: Configuration, *, gpus: int) -> bool:
+    """Whether a row begins with a process that only compiles and checks, without timing.
+
+    With a separate GPU for compiling, this holds for every compiler, so that a hanging compiler does not block the
+    timing GPU.
+    """
+    if configuration.compiler == EAGER:
+        return False
+    compiler = builtin_compilers().get(configuration.compiler)
+    return gpus > 1 or compiler is None or compiler.generates_code
+
+
 class Schedule:
     """The processes of rows, in their order of start.
 
@@ -342,10 +435,16 @@ class Schedule:
         self._compile_jobs = compile_jobs
         self._gpus = gpus
         rows = list(rows)
-        # By default one row after the other, so that an interruption loses only one. If several may compile at the same
-        # time, all compile first, which saves the most time.
-        together = compile_jobs > 1 or gpus > 1
-        self._groups = deque([rows] if together else [[row] for row in rows])
+        if gpus > 1:
+            groups = [rows]
+        else:
+            # A row's figures come before the next rows begin. As many rows as may compile at a time go together.
+            together = [row for row in rows if not row.compiles_alone]
+            groups = [together[first : first + compile_jobs] for first in range(0, len(together), compile_jobs)]
+            groups += [[row] for row in rows if row.compiles_alone]
+            if compile_jobs == 1:
+                groups = [[row] for row in rows]
+        self._groups = deque(groups)
         self._cold = self._compilations([])
         self._timing: deque[PlannedRow] = deque()
 
@@ -353,8 +452,8 @@ class Schedule:
         """Return the process that starts next beside the running ones; None if there is none at the moment."""
         if not (self._cold or self._timing or running) and self._groups:
             group = self._groups.popleft()
-            self._cold = self._compilations(row for row in group if self._compiles(row))
-            self._timing.extend(row for row in group if not self._compiles(row))
+            self._cold = self._compilations(row for row in group if row.compiles and row.cold is None)
+            self._timing.extend(row for row in group if not row.compiles or row.cold is not None)
         timed = any(process.timing for process in running)
         compiling = [process.row for process in running if not process.timing]
         if self._gpus > 1 or not timed:
@@ -378,17 +477,6 @@ class Schedule:
 
     def _compilations(self, rows: Iterable[PlannedRow]) -> Compilations[PlannedRow]:
         return Compilations(rows, most=self._compile_jobs, alone=lambda row: row.compiles_alone)
-
-    def _compiles(self, row: PlannedRow) -> bool:
-        """Whether a row begins with a process that only compiles and checks, without timing.
-
-        With a separate GPU for compiling, this holds for every compiler, so that a hanging compiler does not block the
-        timing GPU.
-        """
-        if row.configuration.compiler == EAGER:
-            return False
-        compiler = builtin_compilers().get(row.configuration.compiler)
-        return self._gpus > 1 or compiler is None or compiler.generates_code
 
     def _gpu_to_compile_on(self, running: Collection[PlannedProcess]) -> int | None:
         """Return the GPU, other than the first, on which the fewest rows compile; None with one GPU."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import msgspec
 
 from recapture.base.exceptions import qualified, safe_text
+from recapture.base.files import write_atomically
 from recapture.base.scrub import fingerprint, scrub
 from recapture.cases.collection import execute
 from recapture.cases.compiler import Compiler
@@ -23,8 +25,20 @@ from recapture.records.verdicts import Verdict
 from recapture.tools.speed import cpu_settings
 from recapture.tools.speed.conditions import CpuWatch
 from recapture.tools.speed.correctness import Snapshot, deviations
+from recapture.tools.speed.costs import CompileWork, saved_bytes
+from recapture.tools.speed.device_time import Cuda, device_time
 from recapture.tools.speed.probes import allocated, kernel_seconds, operators, peak_memory, warm_libraries
-from recapture.tools.speed.speedups import Conditions, Configuration, Deviation, Reasons, Series, Start
+from recapture.tools.speed.speedups import (
+    Conditions,
+    Configuration,
+    Costs,
+    Deviation,
+    DeviceTime,
+    Reasons,
+    Series,
+    Start,
+)
+from recapture.tools.speed.spent import COLD, GATE, PROBES, REFERENCE, TIMING, WARM, Stopwatch
 from recapture.tools.speed.subject import Subject
 from recapture.tools.speed.timing import interleave
 from recapture.torch_api.compat import (
@@ -36,6 +50,7 @@ from recapture.torch_api.compat import (
     reset_dynamo,
     seed_everything,
 )
+from recapture.torch_api.counts import CompileCounts, count_compilation
 from recapture.torch_api.watch import CaptureLog, compile_seconds, recorded_cudagraphs, watch_cudagraphs, watch_dynamo
 
 FIRST_CALLS = 4
@@ -49,7 +64,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """The task of a child process. Without `timing`, it stops after the correctness check, as for a cold compile.
 
     `seconds` is the duration of the steady state. `cache` is the directory of compile caches, `gpu` the index of the
-    GPU among the visible ones, `profile` a directory for traces.
+    GPU among the visible ones, `profile` a directory for traces. `cold` is whether the caches are empty, so that what
+    compiling costs is counted.
     """
 
     model: ModelSpec
@@ -63,6 +79,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     cpu_threads: int
     gpu: int | None = None
     profile: str | None = None
+    cold: bool = False
     steady: bool = False
     """Whether to fix the process to cores and keep freed memory, as `recapture.tools.speed.cpu_settings` does."""
 
@@ -104,6 +121,38 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     gpu_uuid: str | None = None
     flags: dict[str, str | bool] = {}
     operators: tuple[list[Operator], list[Operator]] | None = None
+    device_time: DeviceTime | None = None
+    costs: Costs | None = None
+    spent: dict[str, float] = {}
+    """Seconds of the steps of this process (`recapture.tools.speed.spent`)."""
+
+
+class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process with empty caches found out, which it leaves in its caches as soon as it has compiled.
+
+    If it is interrupted in its check of the values, the next process goes on with these caches and figures.
+    """
+
+    start: Start
+    reasons: Reasons
+    costs: Costs
+
+    @staticmethod
+    def path(cache: str) -> Path:
+        """Return the file in a directory of caches."""
+        return Path(cache, "compiled.json")
+
+    @classmethod
+    def read(cls, cache: str) -> Compiled | None:
+        """Return what was left in a directory of caches; None if its process did not get so far."""
+        with suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode(cls.path(cache).read_bytes(), type=cls)
+        return None
+
+    def write(self, cache: str) -> None:
+        """Leave this in a directory of caches, which is complete from now on."""
+        self.path(cache).parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # a compiler may have written nothing
+        write_atomically(self.path(cache), msgspec.json.encode(self))
 
 
 def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
@@ -121,16 +170,32 @@ def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
         cpu_settings.keep_freed_memory()
     # The pool gives a process one thread, so that results can be repeated; speed is that of all cores.
     torch.set_num_threads(job.cpu_threads)
+    stopwatch = Stopwatch()
+    compiled = None if job.timing else Compiled.read(job.cache)
+    cold = job.cold if job.timing else compiled is None
+    if cold:
+        # What an interrupted process left there would make this compilation look shorter.
+        shutil.rmtree(job.cache, ignore_errors=True)
     keep_caches(job.cache, job.compile_threads)
     workload = load_workload(job.model)
     compiler = _compiler(job)
     refusal = _not_applicable(workload, compiler)
     if refusal is not None:
         return Outcome(verdict=Verdict.NOT_APPLICABLE, reason=refusal)
-    measurement = _Measurement(job, workload, compiler)
+    measurement = _Measurement(job, workload, compiler, stopwatch)
+    outcome = _measure(measurement, enter, compiled=compiled, cold=cold)
+    return msgspec.structs.replace(outcome, spent=stopwatch.seconds)
+
+
+def _measure(
+    measurement: _Measurement, enter: Callable[[str], None], *, compiled: Compiled | None, cold: bool
+) -> Outcome:
+    """Run eager, the candidate, the check of its values and, where asked, the timing; `cold` counts what it costs."""
+    job, compiler, step = measurement.job, measurement.compiler, measurement.stopwatch.step
     try:
-        measurement.prepare_eager()
-        repeatable = measurement.repeatable()
+        with step(REFERENCE):
+            measurement.prepare_eager()
+            repeatable = measurement.repeatable()
     except BaseException as error:
         # A workload may raise anything, SystemExit included.
         return _failed("reference", error)
@@ -139,30 +204,59 @@ def measure(job: Job, enter: Callable[[str], None]) -> Outcome:
         return Outcome(verdict=Verdict.UNSTABLE, reason=reason)
     log: CaptureLog
     unwatched = nullcontext(CaptureLog(breaks_known=False))
+    work = CompileWork() if cold else None
     with watch_cudagraphs() as slow:
-        with watch_dynamo() if compiler.uses_dynamo else unwatched as log:
+        with (
+            count_compilation() if cold and compiler.generates_code else nullcontext(CompileCounts()) as counts,
+            watch_dynamo() if compiler.uses_dynamo else unwatched as log,
+        ):
             try:
-                measurement.prepare_candidate(enter)
+                with step(COLD if cold else WARM):
+                    measurement.prepare_candidate(enter, work)
             except BaseException as error:
                 return _failed("capture" if measurement.capturing else "call", error)
+        if not job.timing:
+            compiled = compiled or Compiled(
+                start=measurement.start, reasons=_reasons(log, slow, None), costs=_costs(log, counts, work)
+            )
+            # From now on, an interruption loses no compilation.
+            with suppress(OSError):
+                compiled.write(job.cache)
         try:
-            errors, wrong = measurement.gate()
+            with step(GATE):
+                errors, wrong = measurement.gate()
             outcome = Outcome(
                 verdict=Verdict.PASS_WITH_BREAKS if log.break_reasons else Verdict.PASS,
                 what=measurement.what,
-                start=measurement.start,
+                start=measurement.start if compiled is None else compiled.start,
                 eager_start=measurement.eager_start,
                 deviations=tuple(errors),
             )
             if wrong is not None:
                 return msgspec.structs.replace(outcome, verdict=Verdict.WRONG, reason=wrong)
-            return (
-                measurement.time(outcome, log, slow, enter)
-                if job.timing
-                else measurement.with_reasons(outcome, log, slow, None)
-            )
+            if job.timing:
+                outcome = measurement.time(outcome, log, slow, enter)
+                costs = _costs(log, counts, work) if cold else None
+            else:
+                outcome = msgspec.structs.replace(outcome, reasons=compiled.reasons if compiled else Reasons())
+                costs = compiled.costs if compiled else None
+            if costs is not None:
+                outcome = msgspec.structs.replace(outcome, costs=measurement.with_saved(costs))
         except BaseException as error:
             return _failed("call", error)
+    return outcome
+
+
+def _costs(log: CaptureLog, counts: CompileCounts, work: CompileWork | None) -> Costs:
+    return Costs(
+        graphs=log.graphs,
+        breaks=log.graph_breaks,
+        recompiles=log.recompiles,
+        kernels=counts.kernels,
+        code=counts.code,
+        instructions=None if work is None else work.instructions,
+        compile_cpu=None if work is None else work.cpu,
+    )
 
 
 def _compiler(job: Job) -> Compiler:
@@ -182,8 +276,9 @@ def _not_applicable(workload: Workload, compiler: Compiler) -> str | None:
 class _Measurement:
     """Eager, eager with the candidate's arithmetic (the twin), and the candidate, in one process."""
 
-    def __init__(self, job: Job, workload: Workload, compiler: Compiler) -> None:
+    def __init__(self, job: Job, workload: Workload, compiler: Compiler, stopwatch: Stopwatch) -> None:
         self.job = job
+        self.stopwatch = stopwatch
         self.workload = workload
         self.compiler = compiler
         self.whole_step = workload.trains and workload.whole_step and compiler.uses_dynamo
@@ -214,14 +309,22 @@ class _Measurement:
         if self.job.timing:
             # The snapshots belong to the check, not to the model.
             held = sum(snapshot.nbytes for snapshot in snapshots)
-            self.peaks.append(peak_memory(subject, self.job.device, before + held))
+            with self.stopwatch.step(PROBES):
+                self.peaks.append(peak_memory(subject, self.job.device, before + held))
         return subject, Start(capture=0.0, calls=_rounded(seconds)), snapshots
 
-    def _first_calls(self, subject: Subject) -> tuple[list[float], list[Snapshot]]:
+    def _first_calls(
+        self, subject: Subject, compiled: Callable[[], None] = lambda: None
+    ) -> tuple[list[float], list[Snapshot]]:
+        """Return the seconds of the first calls, and snapshots of the checked ones; `compiled` is called after one."""
         snapshots: list[Snapshot] = []
-        keep = dict.fromkeys(CHECKED_CALLS, lambda: snapshots.append(Snapshot(subject)))
+
+        def keep() -> None:
+            compiled()
+            snapshots.append(Snapshot(subject))
+
         seed_everything()
-        return subject.timed_calls(FIRST_CALLS, keep), snapshots
+        return subject.timed_calls(FIRST_CALLS, dict.fromkeys(CHECKED_CALLS, keep)), snapshots
 
     def repeatable(self) -> bool:
         """Whether eager computes the same with other random numbers."""
@@ -233,11 +336,12 @@ class _Measurement:
         same = deviations(self.snapshots[:1], [Snapshot(again)], None, self.job.configuration.dtype)[1] is None
         if self.job.timing and self.job.device == "cpu" and self.twin is None:
             # The first copy's figure includes memory that libraries keep.
-            self.peaks[0] = peak_memory(again, self.job.device, before)
+            with self.stopwatch.step(PROBES):
+                self.peaks[0] = peak_memory(again, self.job.device, before)
         return same
 
-    def prepare_candidate(self, enter: Callable[[str], None]) -> None:
-        """Build, capture and warm up the candidate."""
+    def prepare_candidate(self, enter: Callable[[str], None], work: CompileWork | None) -> None:
+        """Build, capture and warm up the candidate; `work` counts until the first call has ended."""
         enter("capture")
         configuration = self.job.configuration
         if configuration.dynamic:
@@ -253,12 +357,13 @@ class _Measurement:
             seconds = self.candidate.capture(self.compiler.capture, whole_step=self.whole_step)
         self.capturing = False
         enter("call")
-        calls, self.candidate_snapshots = self._first_calls(self.candidate)
+        calls, self.candidate_snapshots = self._first_calls(self.candidate, work.stop if work else lambda: None)
         stages = compile_seconds() if self.compiler.uses_dynamo else None
         self.start = Start(capture=round(seconds, 6), calls=_rounded(calls), stages=stages)
         if self.job.timing:
             held = sum(snapshot.nbytes for snapshot in self.candidate_snapshots)
-            self.peaks.append(peak_memory(self.candidate, self.job.device, before + held))
+            with self.stopwatch.step(PROBES):
+                self.peaks.append(peak_memory(self.candidate, self.job.device, before + held))
 
     def gate(self) -> tuple[list[Deviation], str | None]:
         """Check the candidate's values, and drop the snapshots."""
@@ -274,14 +379,16 @@ class _Measurement:
         enter("call")
         job = self.job
         subjects = [subject for subject in (self.eager, self.twin, self.candidate) if subject is not None]
-        for subject in subjects:  # the check and the probes came in between
-            subject.timed_calls(2)
-        # Recording a graph takes far longer than replaying it: it has to show if that happens while timing.
-        recorded = recorded_cudagraphs()
-        watch = CpuWatch()
-        timed = interleave(subjects, job.device, job.seconds, seed=job.seed)
-        conditions = watch.stop()
-        after = recorded_cudagraphs()
+        with self.stopwatch.step(TIMING):
+            for subject in subjects:  # the check and the probes came in between
+                subject.timed_calls(2)
+            # Recording a graph takes far longer than replaying it: it has to show if that happens while timing.
+            recorded = recorded_cudagraphs()
+            watch = CpuWatch()
+            timed = interleave(subjects, job.device, job.seconds, seed=job.seed)
+            conditions = watch.stop()
+            after = recorded_cudagraphs()
+            own_time = self._device_time()
         newly = None if recorded is None or after is None else after - recorded
         series = [
             Series(iterations=count, seconds=_rounded(seconds))
@@ -291,38 +398,64 @@ class _Measurement:
             flags = dict(
                 zip(("float32_matmul_precision", "cudnn.allow_tf32", "cudnn.benchmark"), float32_flags(), strict=True)
             )
-        profiles = None
-        if job.profile is not None:
-            folder = Path(job.profile)
-            profiles = tuple(
-                [Operator(*row) for row in operators(subject, job.device, folder / f"{name}.trace.json")]
-                for name, subject in (("eager", self.twin or self.eager), ("candidate", self.candidate))
-            )
+        with self.stopwatch.step(PROBES):
+            profiles = self._profiles()
+            kernels = [kernel_seconds(subject, job.device) for subject in (self.eager, self.candidate)]
         return msgspec.structs.replace(
-            self.with_reasons(outcome, log, slow, newly),
+            outcome,
+            reasons=_reasons(log, slow, newly),
             series=tuple(series),
             window=(timed.began, timed.ended),
             overhead=round(timed.overhead, 4),
             memory=self.peaks[-1],
             eager_memory=self.peaks[0],
-            eager_kernel=kernel_seconds(self.eager, job.device),
-            kernel=kernel_seconds(self.candidate, job.device),
+            eager_kernel=kernels[0],
+            kernel=kernels[1],
             cpu=conditions,
             gpu_uuid=_uuid(job.device),
             flags=flags,
             operators=profiles,
+            device_time=own_time,
         )
 
-    def with_reasons(self, outcome: Outcome, log: CaptureLog, slow: list[str], recorded: int | None) -> Outcome:
-        """Add what torch reported about this compilation."""
-        reasons = Reasons(
-            graphs=log.graphs,
-            break_reasons=tuple(dict.fromkeys(scrub(reason) for reason in log.break_reasons)),
-            recompiles=tuple(dict.fromkeys(scrub(reason) for reason in log.recompile_reasons or ())),
-            cudagraphs=tuple(scrub(reason) for reason in slow),
-            recorded=recorded,
+    def _device_time(self) -> DeviceTime | None:
+        """Return the GPU's own time; None on the CPU, and where an iteration cannot be launched beside a kernel."""
+        if self.job.device != "cuda":
+            return None
+        try:
+            return device_time(self.eager, self.candidate, Cuda())
+        except Exception as error:  # this figure is optional
+            print(f"no GPU time: {qualified(type(error))}: {safe_text(error)}"[:500], file=sys.stderr)
+            return None
+
+    def _profiles(self) -> tuple[list[Operator], list[Operator]] | None:
+        """Return the operators of eager and of the candidate, and write their traces, if this process is to profile."""
+        if self.job.profile is None:
+            return None
+        folder = Path(self.job.profile)
+        eager, candidate = (
+            [Operator(*row) for row in operators(subject, self.job.device, folder / f"{name}.trace.json")]
+            for name, subject in (("eager", self.twin or self.eager), ("candidate", self.candidate))
         )
-        return msgspec.structs.replace(outcome, reasons=reasons)
+        return eager, candidate
+
+    def with_saved(self, costs: Costs) -> Costs:
+        """Return costs with the bytes that eager and the candidate save for a backward pass."""
+        with self.stopwatch.step(PROBES):
+            return msgspec.structs.replace(
+                costs, saved=saved_bytes(self.candidate), eager_saved=saved_bytes(self.twin or self.eager)
+            )
+
+
+def _reasons(log: CaptureLog, slow: list[str], recorded: int | None) -> Reasons:
+    """Return what torch reported about a compilation; `recorded` is the number of CUDA graphs recorded again."""
+    return Reasons(
+        graphs=log.graphs,
+        break_reasons=tuple(dict.fromkeys(scrub(reason) for reason in log.break_reasons)),
+        recompiles=tuple(dict.fromkeys(scrub(reason) for reason in log.recompile_reasons or ())),
+        cudagraphs=tuple(scrub(reason) for reason in slow),
+        recorded=recorded,
+    )
 
 
 def _rounded(seconds: list[float]) -> tuple[float, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import exp, log
 from statistics import median
 from typing import NamedTuple
 
 import msgspec
 
-from recapture.base.text import time_text
+from recapture.base.text import ratio_text, time_text
 from recapture.cases.compiler import Family
 from recapture.cases.compilers import plain_compiler
 from recapture.tools.speed.speedups import Measured, Row
@@ -80,6 +81,18 @@ LAUNCH_BOUND = 0.6
 OVERHEAD = 0.1
 """Share of the timed iterations from which the cost of measuring is reported."""
 
+WIDE = 1.5
+"""Ratio of the ends of an interval from which the reason is reported: nothing can be concluded from a wider one."""
+
+HOST_BOUND = 0.7
+"""Share of an iteration in the GPU's own time below which the iteration waits for launches."""
+
+CLOCKS_DIFFER = 1.1
+"""Ratio of a GPU's highest to its lowest clock from which its clock is a reason for a wide interval."""
+
+FEW_ROUNDS = 15
+"""Samples of a process up to which they are few."""
+
 DRIFT = 1.25
 """Ratio of the last third of the samples to the first third from which there is no steady state."""
 
@@ -105,6 +118,7 @@ def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
         if row.error is not None:
             texts.append(f"{row.error.type}: {row.error.message}")
         return texts + _variables(row)
+    texts += why_wide(row)
     texts += row.reasons.cudagraphs
     if row.reasons.recorded:
         texts.append(f"{row.reasons.recorded} CUDA graphs recorded again while timing")
@@ -125,17 +139,81 @@ def remarks(row: Row, rows: Sequence[Row] = ()) -> list[str]:
         if share < LAUNCH_BOUND:
             texts.append(f"launch-bound: kernels run {share:.0%} of the time")
         texts += _choice_of_kernels(row, rows)
+    if row.measured.device_speedup is not None:
+        own = f"{time_text(row.measured.device)} of {time_text(row.measured.seconds)}"
+        texts.append(f"the GPU's own time: {ratio_text(row.measured.device_speedup)}, {own}")
     elsewhere = eager_elsewhere(row, rows)
     if elsewhere is not None:
         beside = time_text(row.measured.eager_seconds)
         texts.append(f"eager took {beside} beside it, {time_text(elsewhere)} beside the other rows")
     if len(row.processes) == 1:
-        texts.append("one process: how much processes differ is not in the interval")
+        texts.append("one process: the interval was widened by what processes usually differ")
     worst = max((process.overhead for process in row.processes), default=0.0)
     if worst > OVERHEAD:
         texts.append(f"measuring cost {worst:.0%} beside the iterations")
     texts += _of_the_machine(row)
     return texts + _where_time_went(row) + _variables(row)
+
+
+def why_wide(row: Row) -> list[str]:
+    """Return what causes an interval wider than `WIDE`, and what to do about each cause; none for a narrow one."""
+    if row.measured is None or row.measured.speedup[2] <= WIDE * row.measured.speedup[1]:
+        return []
+    _, low, high = row.measured.speedup
+    causes = _causes_of_width(row) or ["no cause was found; measure with more --processes and --seconds"]
+    return [f"the interval is {high / low:.1f}× wide: {causes[0]}", *causes[1:]]
+
+
+def _causes_of_width(row: Row) -> list[str]:
+    """Return the reasons why a row's samples spread, each with what helps against it."""
+    causes = []
+    for name, own, cpu, seconds in _launching(row):
+        if own < HOST_BOUND * seconds:
+            launching = "" if cpu is None else f", which needs {time_text(cpu)} to launch it"
+            causes.append(
+                f"{name} waits for the processor{launching}: the GPU works {time_text(own)} of {time_text(seconds)}; "
+                "compare the GPU's own time, or take a larger batch"
+            )
+    conditions = [process.conditions for process in row.processes]
+    if work := [mark for mark in _of_the_machine(row) if not mark.startswith("throttled")]:
+        causes.append(f"{', '.join(work)}: measure again on an idle machine")
+    if reasons := sorted({reason for each in conditions for reason in each.throttled}):
+        causes.append(f"the GPU was throttled ({', '.join(reasons)}): let it cool, or lock a lower clock")
+    clocks = [each.sm_clock for each in conditions if each.sm_clock is not None]
+    if clocks and min(clock[0] for clock in clocks) * CLOCKS_DIFFER < max(clock[2] for clock in clocks):
+        slowest, fastest = min(clock[0] for clock in clocks), max(clock[2] for clock in clocks)
+        causes.append(f"the GPU's clock went from {slowest:g} to {fastest:g} MHz: lock it with nvidia-smi -lgc")
+    estimates = [log(median(process.eager.seconds) / median(process.candidate.seconds)) for process in row.processes]
+    if estimates and exp(max(estimates) - min(estimates)) > WIDE**0.5:
+        fewest, most = exp(min(estimates)), exp(max(estimates))
+        causes.append(f"processes disagree, from {fewest:.2f}× to {most:.2f}×: measure more --processes")
+    if not causes and min(len(process.candidate.seconds) for process in row.processes) <= FEW_ROUNDS:
+        causes.append("few iterations fit into the time: measure longer with --seconds")
+    return causes
+
+
+def _launching(row: Row) -> list[tuple[str, float, float | None, float]]:
+    """Return, for eager and the candidate: its name, the GPU's own, the launching and the whole seconds.
+
+    The GPU's own seconds are those in kernels where nothing better was measured.
+    """
+    measured = row.measured
+    if measured is None:
+        return []
+    times = [process.device_time for process in row.processes if process.device_time is not None]
+    own = (measured.eager_device, measured.device) if times else (measured.eager_kernel, measured.kernel)
+    cpu = (
+        (median(time.eager_cpu for time in times), median(time.candidate_cpu for time in times))
+        if times
+        else (None, None)
+    )
+    whole = (measured.eager_seconds, measured.seconds)
+    names = ("eager", str(row.configuration))
+    return [
+        (name, seconds, launching, total)
+        for name, seconds, launching, total in zip(names, own, cpu, whole, strict=True)
+        if seconds is not None
+    ]
 
 
 def _of_the_machine(row: Row) -> list[str]:

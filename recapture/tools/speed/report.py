@@ -1,16 +1,12 @@
-"""The results of a benchmark for people: ``speedups-<gpu>.md``, and tables and progress in a terminal."""
+"""The results of a benchmark for people: ``speedups-<gpu>.md``, and tables in a terminal."""
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
-from typing_extensions import Self
 
 from recapture.base.option_fields import GIB
 from recapture.base.text import one_line, ratio_text, shorten, time_text
@@ -38,6 +34,7 @@ from recapture.report.terminal_writer import say, say_all, terminal_lines
 from recapture.tools.speed.figures import geometric_mean
 from recapture.tools.speed.remarks import best, best_first, drift, remarks
 from recapture.tools.speed.speedups import Claimed, Configuration, Finding, Measured, Row, Speedups
+from recapture.tools.speed.spent import spent_text, total
 
 TEXT_LIMIT = 160
 """Characters shown of a remark."""
@@ -363,6 +360,9 @@ def _method(speedups: Speedups) -> Iterator[Block]:
         "the time saved exceeds what compiling cost beyond eager's first calls. Kernels are timed under a profiler, "
         "which makes each a little longer."
     )
+    spent = total(row.spent for row in speedups.rows)
+    if spent:
+        yield Paragraph(f"Where the time went: {spent_text(spent)}.")
     if speedups.method:
         yield Items([Item(f"{name}: {value}") for name, value in speedups.method.items()])
 
@@ -378,66 +378,6 @@ COLUMNS = (7, 4, 3)
 
 COLOURS = {"faster": "green", "slower": "red"}
 """Colour by finding."""
-
-
-class BenchProgress:
-    """Shows a line for every finished row and, on a terminal, a bar below; use as a context manager."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._began = time.monotonic()
-        self._rows = 0
-        self._done = 0
-        self._bar: Progress | None = None
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._bar = Progress(
-                BarColumn(bar_width=16),
-                TextColumn("{task.completed}/{task.total}"),
-                TimeElapsedColumn(),
-                TextColumn("{task.description}", markup=False),
-                console=self._console,
-                transient=True,
-            )
-            self._bar.start()
-            self._task = self._bar.add_task("starting", total=None)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def start(self, rows: int) -> None:
-        """Set the number of rows."""
-        self._rows = rows
-        if self._bar is not None:
-            self._bar.update(self._task, total=rows, description="")
-        else:
-            self._console.print(configurations_text(rows), highlight=False)
-
-    def doing(self, what: dict[int, str]) -> None:
-        """Show the running processes."""
-        if self._bar is not None:
-            room = max(20, self._console.width - 40)
-            self._bar.update(self._task, description=shorten("; ".join(what.values()), room))
-
-    def finished(self, row: Row) -> None:
-        """Print a finished row."""
-        self._done += 1
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._done)
-        seconds = time.monotonic() - self._began
-        outcome = f"{row.measured.finding}: {ratio_text(row.measured.speedup)}" if row.measured else str(row.verdict)
-        why = "" if row.measured else "".join(f", {shorten(remark, 100)}" for remark in remarks(row)[:1])
-        self._console.print(
-            f"[{self._done}/{self._rows} {seconds:.0f} s] {row.workload} {row.configuration}: {outcome}{why}",
-            highlight=False,
-            markup=False,
-            soft_wrap=not self._console.is_terminal,
-        )
 
 
 def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | None = None) -> None:

@@ -13,9 +13,9 @@ from recapture.cases.compilers import EAGER
 from recapture.cases.workload_sources import WorkloadInfo
 from recapture.machine.describe import variables
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG
-from recapture.tools.speed.conditions import GpuSampler
 from recapture.tools.speed.figures import claim_holds, measure
 from recapture.tools.speed.speedups import Claimed, Configuration, Measured, Process, Reasons, Row, Start
+from recapture.tools.speed.spent import total
 from recapture.torch_api.compat import OWN_VARIABLES
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class PlannedRow:
     """A workload under a configuration, with the reports of its processes so far.
 
     `cache` is the folder of its compile caches, `cold` the outcome of the process that compiled with empty caches,
-    `processes` are the outcomes of the timed processes, and `row` is the final row.
+    `processes` are the outcomes of the timed processes, and `row` is the final row. `identity` is that of what is
+    measured (`recapture.tools.speed.phases`). `compiles` is whether a process compiles before the timed ones.
     """
 
     info: WorkloadInfo
@@ -42,6 +43,8 @@ class PlannedRow:
     cold: Outcome | None = None
     processes: list[Outcome] = field(default_factory=list)
     row: Row | None = None
+    identity: str = ""
+    compiles: bool = False
 
     @property
     def key(self) -> tuple[str, Configuration]:
@@ -81,15 +84,16 @@ class PlannedProcess(NamedTuple):
         return self.row.key
 
 
-def make_row(planned: PlannedRow, outcome: Outcome, sampler: GpuSampler, *, compile_jobs: int) -> Row:
+def make_row(planned: PlannedRow, outcome: Outcome, *, compile_jobs: int) -> Row:
     """Return the row of a workload under a configuration; `outcome` is that of its last process.
 
     `compile_jobs` is the number of rows that compiled at the same time as this one. Only a row with correct values gets
     figures.
     """
     right = outcome.verdict in RIGHT
+    parts = _distinct(planned, outcome)
     starts = _starts(planned, compile_jobs)
-    processes = tuple(_process(process_outcome, sampler) for process_outcome in planned.processes) if right else ()
+    processes = tuple(map(_process, planned.processes)) if right else ()
     measured = measure(processes, planned.processes, starts) if right else None
     last = planned.processes[-1] if planned.processes else outcome
     what: Literal["model", "step"] = "step" if outcome.what == "step" else "model"
@@ -111,7 +115,15 @@ def make_row(planned: PlannedRow, outcome: Outcome, sampler: GpuSampler, *, comp
         processes=processes,
         own_dtype=planned.info.dtype,
         hash=planned.hash,
+        spent=total(part.spent for part in parts),
+        costs=next((part.costs for part in parts if part.costs is not None), None),
     )
+
+
+def _distinct(planned: PlannedRow, last: Outcome) -> list[Outcome]:
+    """Return the outcomes of all processes of a row; the last of them is one of the others, unless it was given up."""
+    parts = [planned.cold, *planned.processes, last]
+    return list({id(part): part for part in parts if part is not None}.values())
 
 
 def _starts(planned: PlannedRow, compile_jobs: int) -> list[Start | None]:
@@ -156,7 +168,7 @@ def _claims(
     return tuple(claims)
 
 
-def _process(outcome: Outcome, sampler: GpuSampler) -> Process:
+def _process(outcome: Outcome) -> Process:
     series = outcome.series
     if outcome.start is None or outcome.eager_start is None or outcome.window is None or outcome.overhead is None:
         raise AssertionError("a process that timed has all of these")
@@ -167,5 +179,6 @@ def _process(outcome: Outcome, sampler: GpuSampler) -> Process:
         twin=series[1] if len(series) == 3 else None,
         candidate=series[-1],
         overhead=outcome.overhead,
-        conditions=sampler.conditions(outcome.gpu_uuid, outcome.window, outcome.cpu),
+        conditions=outcome.cpu,
+        device_time=outcome.device_time,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,12 @@ from recapture.pool.worker_pool import WorkerPool, cause_of_death
 from recapture.tools.speed import tasks
 from recapture.tools.speed.cpu_settings import physical_cores
 from recapture.tools.speed.speedups import MOST_PROCESSES, Configuration
+
+PROCESSES = 5
+"""Timed processes of a row, by default."""
+
+QUICK_SECONDS = 1.0
+"""Most seconds of timing in the one process of a row, with ``--quick``."""
 
 LAYOUTS = ("contiguous", "channels-last")
 
@@ -98,8 +105,15 @@ class BenchOptions:
     device: str = option(
         "--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to measure on."
     )
-    processes: int = option("--processes", default=5, between=(1, MOST_PROCESSES), help="Timed processes per row.")
+    processes: int = option(
+        "--processes", default=PROCESSES, between=(1, MOST_PROCESSES), help="Timed processes per row."
+    )
     seconds: float = option("--seconds", default=2.5, between=(0.1, WEEK), help="Seconds of timing per process.")
+    quick: bool = option(
+        "--quick",
+        default=False,
+        help="Time one process for a second per row: a first answer, with a wide interval.",
+    )
     timeout: float = option("--timeout", default=1800.0, between=(1, WEEK), help="Seconds a process may take.")
     memory: int = option("--memory", default=64 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB of RAM.")
     threads: int = option(
@@ -124,8 +138,16 @@ class BenchOptions:
     worker: Literal["auto", "fork", "fresh"] = option(
         "--worker", default="auto", show_default=False, help="How rows get a process."
     )
-    resume: bool = option("--resume", default=False, help="Measure only rows that are missing or were edited.")
+    resume: bool = option(
+        "--resume", default=False, help="Go on after an interruption: measure what is missing or edited."
+    )
     results: Path = option("--results", default=Path("results"), help="Folder for the results of all images.")
+
+    def quickly(self) -> BenchOptions:
+        """Return the options of a quick benchmark; raises UsageError if several processes were asked for."""
+        if self.processes not in (1, PROCESSES):
+            raise UsageError(f"--quick times one process: it cannot be combined with --processes {self.processes}")
+        return dataclasses.replace(self, processes=1, seconds=min(self.seconds, QUICK_SECONDS))
 
 
 def shipped_workloads() -> list[Path]:

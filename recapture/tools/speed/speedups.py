@@ -2,7 +2,7 @@
 
 History of the file format, newest first (``SCHEMA_VERSION``):
 
-1. first version.
+1. first version. Fields that came later (`spent`, `costs`, `device_time`) are optional, and absent from older files.
 """
 
 from __future__ import annotations
@@ -113,6 +113,39 @@ OTHER_CORES = 2.0
 does not make the timing doubtful; but a busy host slows eager down where eager waits for launches."""
 
 
+class DeviceTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A GPU's own time in one process: seconds per iteration in which launching does not delay it.
+
+    Samples with the same index were taken one after the other. `eager_cpu` and `candidate_cpu` are the CPU seconds that
+    this process needs to launch an iteration. See `recapture.tools.speed.device_time`.
+    """
+
+    eager: Samples
+    candidate: Samples
+    eager_cpu: NonNegative
+    candidate_cpu: NonNegative
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a configuration costs, as counts that need no statistics; None where this torch or machine does not tell.
+
+    `saved` is the bytes that an iteration saves for its backward pass, without parameters, buffers and inputs;
+    `eager_saved` those of eager. `code` is the characters of generated code. `instructions` are those of this process
+    and its compilers, outside the kernel, while it compiled with empty caches, and `compile_cpu` is their CPU time in
+    seconds, which is no count: it varies by a few per cent.
+    """
+
+    graphs: Count | None = None
+    breaks: Count | None = None
+    recompiles: Count | None = None
+    kernels: Count | None = None
+    saved: Count | None = None
+    eager_saved: Count | None = None
+    code: Count | None = None
+    instructions: Count | None = None
+    compile_cpu: NonNegative | None = None
+
+
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The state of the machine while a process was timing; None for values that the machine does not report.
 
@@ -179,14 +212,16 @@ class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     candidate: Series
     overhead: NonNegative
     conditions: Conditions
+    device_time: DeviceTime | None = None
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Figures of a row; ratios are eager ÷ candidate, so that a larger ratio is faster, with a 95 % interval.
 
     `speedup` is relative to the workload's own eager, `over_twin` to eager with the same arithmetic. Times are medians
-    in seconds per iteration. `kernel` is the GPU time in kernels per iteration. Memory is the peak in bytes. Break-even
-    is the number of iterations after which the compile time is recovered; None means never.
+    in seconds per iteration. `kernel` is the GPU time in kernels per iteration, under a profiler. `device` and
+    `eager_device` are the GPU's own time per iteration without one, and `device_speedup` is their ratio. Memory is the
+    peak in bytes. Break-even is the number of iterations after which the compile time is recovered; None means never.
     """
 
     speedup: Interval
@@ -201,6 +236,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     eager_memory: Count | None
     break_even_cold: NonNegative | None
     break_even_warm: NonNegative | None
+    device: NonNegative | None = None
+    eager_device: NonNegative | None = None
+    device_speedup: Interval | None = None
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -255,6 +293,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The workload's own arithmetic, used by its eager; None if unknown."""
     hash: str | None = None
     """Hash of the workload, which shows whether it was edited since; None if unknown."""
+    spent: dict[str, NonNegative] = {}
+    """Seconds that measuring the row took, by what they were spent on (`recapture.tools.speed.spent`)."""
+    costs: Costs | None = None
+    """What compiling and running cost in counts; None in files of versions that did not count."""
     again: bool = False
     """Whether the row is from an earlier run, and its new measurement has not finished."""
 
@@ -332,6 +374,12 @@ def _check(speedups: Speedups) -> None:
                         f"{name}: `processes[{index}].{variant}.seconds` has {len(series.seconds)} samples, `eager` "
                         f"has {rounds}"
                     )
+            times = process.device_time
+            if times is not None and len(times.eager) != len(times.candidate):
+                raise ValueError(
+                    f"{name}: `processes[{index}].device_time.candidate` has {len(times.candidate)} samples, `eager` "
+                    f"has {len(times.eager)}"
+                )
 
 
 _FORMAT = Format(Speedups, "benchmark", SCHEMA_VERSION, _check)

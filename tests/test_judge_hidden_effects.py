@@ -136,6 +136,124 @@ def test_what_a_later_call_overwrites_is_a_difference(part):
     assert texts(comparisons[1].differences) == [f"{place} mutation: {sentence}"]
 
 
+class Result:
+    def __init__(self, tensor):
+        self.tensor = tensor
+        self.calls = 1
+
+
+LATER = {
+    "a list": (lambda x: [x * 2], lambda before: before.append(1)),
+    "a dict": (lambda x: {"a": x * 2}, lambda before: before.update(b=1)),
+    "another tensor in a list": (lambda x: [x * 2], lambda before: before.__setitem__(0, torch.zeros(2))),
+    "an object": (lambda x: Result(x * 2), lambda before: setattr(before, "calls", 2)),
+    "an array": (lambda x: (x * 2).numpy(), lambda before: before.fill(0)),
+    "requires_grad": (lambda x: x * 2, lambda before: before.requires_grad_()),
+    "a shape": (lambda x: x.view(1, 2) * 2, lambda before: before.t_()),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_an_earlier_result_that_a_later_call_changes_in_whatever_way_is_a_difference(name):
+    function, change = LATER[name]
+
+    def run(*, changes):
+        kept, earlier = [], EarlierCalls()
+
+        def call(x):
+            value = function(x)
+            if changes and kept:
+                change(kept[0])
+            kept[:] = [value]
+            return value
+
+        return [seen(call, torch.ones(2), label=label, earlier=earlier) for label in ("example", "held_out[0]")]
+
+    first, second = (compare(*pair) for pair in zip(run(changes=False), run(changes=True), strict=True))
+    assert first.differences == []
+    assert {one.kind for one in second.differences} == {"mutation"}
+    again = zip(run(changes=True), run(changes=True), strict=True)
+    assert [compare(*pair).differences for pair in again] == [[], []]
+
+
+class Numbered(int):
+    pass
+
+
+class Listed(list):
+    pass
+
+
+class Keyed(dict):
+    pass
+
+
+class Arrayed(np.ndarray):
+    pass
+
+
+class Named:
+    """Its text leaves out what it holds."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return 1
+
+    def __repr__(self):
+        return "Named"
+
+    def method(self):
+        return self.value
+
+
+def marked(value, mark):
+    value.mark = mark
+    return value
+
+
+def closed_over(value):
+    return lambda: value
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda mark: marked(Numbered(1), mark),
+        lambda mark: marked(Listed([1]), mark),
+        lambda mark: marked(Keyed(a=1), mark),
+        lambda mark: marked(np.ones(2).view(Arrayed), mark),
+        lambda mark: {Named(mark): 1},
+        lambda mark: Named(mark).method,
+        closed_over,
+        lambda mark: lambda value=mark: value,
+    ],
+)
+def test_what_objects_of_own_classes_and_functions_hold_is_compared(make):
+    assert kinds(make(1), make(2))
+    assert kinds(make(1), make(1)) == []
+
+
+@pytest.mark.filterwarnings("ignore:Named tensors:UserWarning")
+def test_names_of_dimensions_are_compared():
+    eager, other = torch.ones(2, names=("rows",)), torch.ones(2, names=("columns",))
+    assert kinds(eager, other) == [("result.names[0]", "metadata")]
+    assert kinds(eager, eager.clone()) == []
+
+
+def test_a_comparison_that_fails_is_no_result(monkeypatch):
+    def fails(self, result, value):
+        raise AssertionError("the judge is wrong")
+
+    monkeypatch.setattr("recapture.judge.observe._Call._effects", fails)
+    with pytest.raises(AssertionError, match="the judge is wrong"):
+        seen(lambda: 1)
+
+
 class Sees(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         return function(*args, **(kwargs or {}))
@@ -145,6 +263,8 @@ SETTINGS = {
     "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "dispatch_modes": lambda: Sees().__enter__(),
     "flush_denormal": lambda: torch.set_flush_denormal(True),
+    "saved_tensors_hooks": lambda: torch.autograd.graph.saved_tensors_hooks(str, str).__enter__(),
+    "fill_uninitialized_memory": lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", False),
     "print_options": lambda: torch.set_printoptions(precision=9),
     "warn_always": lambda: torch.set_warn_always(not torch.is_warn_always_enabled()),
 }

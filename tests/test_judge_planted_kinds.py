@@ -188,6 +188,18 @@ def test_equal_numbers_that_are_all_rounded_alike_are_not_biased():
     assert not found(ruling(product_of_constants, folded, **equal).differences)
 
 
+def test_a_sparse_sum_in_another_order_is_not_blamed_and_another_sum_is():
+    def make():
+        numbers = torch.randn(40, 60, generator=torch.Generator().manual_seed(3))
+        return (torch.where(numbers > 0.5, numbers, 0.0).to_sparse(),)
+
+    def sums(x):
+        return torch.sparse.sum(x, 1).to_dense()
+
+    assert str(ruling(sums, lambda fn, example: lambda x: x.to_dense().flip(1).sum(1), make=make).verdict) == "pass"
+    assert str(ruling(sums, lambda fn, example: lambda x: x.to_dense()[:, :-1].sum(1), make=make).verdict) == "wrong"
+
+
 @pytest.mark.parametrize("divisor", [3.0, 7.0, 10.0])
 def test_an_exact_quotient_by_a_reciprocal_is_not_blamed_and_one_by_a_power_of_two_is_exact(divisor):
     whole = {"make": lambda: (torch.arange(1.0, 50) * divisor,)}

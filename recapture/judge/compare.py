@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from recapture.base.scrub import encodable, scrub
 from recapture.judge.rounding import distance, explained, repeats, same_bits
-from recapture.judge.snapshot import deep_calls
+from recapture.judge.snapshot import COALESCED, deep_calls
 from recapture.judge.wording import far_apart, first_unequal, listed, parts, short, sides, two_digits
 from recapture.records.difference import Difference, InputChange, Unlike
 
@@ -243,7 +243,11 @@ class _Comparer:
         outer = self.kind
         for key in dict.fromkeys([*expected, *actual]):
             self.kind = outer or ("gradient" if key == ".grad" else "metadata")
-            if key in expected and key in actual:
+            if key == COALESCED and key in expected and key in actual:
+                of_eager, of_other = expected[key].scalar, actual[key].scalar
+                if of_eager is not of_other:
+                    self.note(where + "".join((*path, key)), "metadata", None, "value", of_eager, of_other)
+            elif key in expected and key in actual:
                 self._values(where, expected[key], actual[key], (*path, key))
             else:
                 present = ("a value", None) if key in expected else (None, "a value")

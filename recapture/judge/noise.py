@@ -30,6 +30,18 @@ def can_round(value: Any) -> bool:
     )
 
 
+def can_round_inside(value: Any) -> bool:
+    """Whether a value is a sparse tensor in the COO layout, whose stored numbers round."""
+    import torch
+
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout == torch.sparse_coo
+        and (value.is_floating_point() or value.is_complex())
+        and value.device.type != "meta"
+    )
+
+
 def unit_roundoff(dtype: Any) -> float:
     """Return the largest relative error of one rounding while operators compute on a dtype: in float32 at least."""
     import torch

@@ -32,7 +32,7 @@ from recapture.judge.snapshot import (
     without_repetitions,
 )
 from recapture.judge.torch_state import environment, random_states, read_flags, restore_flags
-from recapture.torch_api.compat import changes_of, seed_everything
+from recapture.torch_api.compat import changes_of, is_out_of_memory, seed_everything
 
 if TYPE_CHECKING:
     from recapture.judge.reachable import Reachable
@@ -194,7 +194,11 @@ class _Call:
                 if result is not None:
                     self.found["result"] = result.snapshot
                 self._effects(result, value)
-            except BaseException as error:  # memory ran out, or the call left a GPU that refuses everything
+            except BaseException as error:
+                # Memory ran out, or the call left a GPU that refuses everything. Else the comparison itself failed: two
+                # sides on which it fails alike are not equal.
+                if not is_out_of_memory(error) and self.around.device == "cpu":
+                    raise
                 self.found.setdefault("raised", describe_raised(error))
                 self.found.pop("result", None)
         output = printed.text.getvalue()
@@ -243,12 +247,18 @@ class _Call:
         if not around.values_only:  # a backward may write into what is kept, too
             self.found["overwritten"] = around.earlier.overwritten()
             if result is not None:
-                around.earlier.add(self.label, result, args)
+                around.earlier.add(self.label, result, args, *self._to_be_kept(value, result, args))
         if around.reachable is not None:
             self.found["state"] = around.reachable.describe(around.module).snapshot
         if around.watch is not None:
             watch = around.watch
             self.found["watched"] = snapshot_result_of(lambda: call_with(watch, around.target, value))
+
+    def _to_be_kept(self, value: Any, result: Described, args: Described) -> tuple[Any, ...]:
+        """Return result and arguments as objects, but for those that would keep what a backward still needs."""
+        arrays = [array for _, array in (*result.arrays, *args.arrays)]
+        unused = "gradients" not in self.found and any(getattr(array, "grad_fn", None) is not None for array in arrays)
+        return () if unused else (value, self.args)
 
     def _aliases(self, result: Described, args: Described) -> None:
         around = self.around

@@ -125,6 +125,9 @@ FEW = _names("""
 """Operators that sum few terms, over no dimension as a whole."""
 
 
+SPARSE = _names("_coalesce _sparse_addmm _sparse_log_softmax _sparse_softmax _sparse_sum")
+"""Operators that add the numbers of a sparse tensor."""
+
 UNCHECKED = _names("""
     _cudnn_attention_backward _cudnn_attention_forward _scaled_dot_product_cudnn_attention
     _scaled_dot_product_cudnn_attention_backward
@@ -179,6 +182,11 @@ def cancels(func: Any) -> bool:
 def interpolates(func: Any) -> bool:
     """Whether an operator computes coordinates in its input, whose rounding errors grow with the size of the input."""
     return name_of(func).lstrip("_").startswith(("upsample_", "grid_sampler_"))
+
+
+def adds_sparse(func: Any) -> bool:
+    """Whether an operator adds the numbers that a sparse tensor stores."""
+    return name_of(func) in SPARSE
 
 
 def normalises(func: Any) -> bool:

@@ -18,10 +18,11 @@ from contextlib import contextmanager, suppress
 from functools import cache, reduce
 from typing import Any
 
-from recapture.judge.noise import Noise, can_round, is_short, unit_roundoff, wide_dtype
+from recapture.judge.noise import Noise, can_round, can_round_inside, is_short, unit_roundoff, wide_dtype
 from recapture.judge.operators import (
     DIVIDING,
     Arithmetic,
+    adds_sparse,
     arithmetic,
     attention_error,
     cancels,
@@ -36,7 +37,15 @@ from recapture.judge.operators import (
     widens,
     written,
 )
-from recapture.torch_api.compat import compiled_code_off, dispatch_mode, operator_schema, pytree, tree_leaves
+from recapture.torch_api.compat import (
+    compiled_code_off,
+    dispatch_mode,
+    operator_schema,
+    pytree,
+    stored_values,
+    tree_leaves,
+    with_stored_values,
+)
 
 _EXACT: set[Any] = set()
 """Operators that never round and do not consist of others."""
@@ -130,7 +139,10 @@ class _OperatorCall:
         }
         self.arguments.update(zip(self.names, args, strict=False), **kwargs)
         self.writes = written(func, self.arguments)
-        self.inputs = [value for value in tree_leaves((args, kwargs)) if can_round(value)]
+        leaves = tree_leaves((args, kwargs))
+        self.inputs = [value for value in leaves if can_round(value)]
+        if adds_sparse(func):
+            self.inputs += [stored_values(value) for value in leaves if can_round_inside(value)]
         self.kind = arithmetic(func, self.arguments)
 
     def carry_out(self) -> Any:
@@ -143,7 +155,11 @@ class _OperatorCall:
         exact, noisy = self._in_wider_dtype()
         result = self.func(*self.args, **self.kwargs)
         for index, output in enumerate(self._outputs(self.arguments, result)):
-            if can_round(output):
+            if can_round_inside(output) and adds_sparse(self.func):
+                with suppress(RuntimeError):
+                    wide = [each and stored_values(each[index]) for each in (exact, noisy)]
+                    self._replace(stored_values(output), wide[0], wide[1], short, None)
+            elif can_round(output):
                 with suppress(RuntimeError, NotImplementedError, TypeError, ValueError):  # a dtype without arithmetic
                     self._replace(output, exact and exact[index], noisy and noisy[index], short, scale)
         return result
@@ -244,6 +260,12 @@ class _OperatorCall:
                     wide = value.detach().to(wide_dtype(value.dtype), copy=True)
                     changed = change(position, wide, value.dtype)
                     return changed if widen else changed.to(value.dtype)
+                if can_round_inside(value) and adds_sparse(self.func):
+                    inside = stored_values(value).detach()
+                    wide = inside.to(wide_dtype(value.dtype), copy=True)
+                    return with_stored_values(
+                        value, change(position, wide, value.dtype).to(wide.dtype if widen else value.dtype)
+                    )
                 if isinstance(value, torch.Tensor):
                     return value.clone() if name in self.writes else value
                 rounds = isinstance(value, torch.dtype) and (value.is_floating_point or value.is_complex)

@@ -19,7 +19,7 @@ import sys
 import types
 from collections import defaultdict, deque
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from recapture.base.exceptions import qualified
@@ -49,9 +49,10 @@ class TensorSnapshot:
     """A snapshot of a tensor or numpy array: `data` is a detached copy, None if its values cannot be read.
 
     In a large view that repeats elements, such as an expanded one, `data` has one element along each such dimension.
+    Two snapshots are equal if all but their elements is.
     """
 
-    data: Any
+    data: Any = field(compare=False)
     dtype: str
     shape: tuple[int, ...]
     device: str
@@ -159,6 +160,9 @@ class _Describer:
         if isinstance(value, Unreadable):
             return Snapshot("unreadable", scalar=qualified(type(value.error)))
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+            own = _own_attributes(value)
+            if own:
+                return Snapshot(name, children=self._children([("", plain(value)), *own], depth, parents))
             return Snapshot(name, scalar=plain(value))
         if isinstance(
             value, (torch.dtype, torch.device, torch.layout, torch.memory_format, slice, range, type, os.PathLike)
@@ -192,6 +196,9 @@ class _Describer:
         # A value of the case may raise where it is asked for its class.
         cut = next((item.reason for _, item in items if type(item) is Cut), None)
         items = [(key, item) for key, item in items if type(item) is not Cut]
+        if isinstance(value, BUILTIN):
+            known = {id(item) for _, item in items}
+            items += [(key, item) for key, item in _own_attributes(value) if id(item) not in known]
         children = self._children(items, depth, (*parents, id(value)))
         default = repr(value.default_factory) if isinstance(value, defaultdict) else None
         if default is not None and has_address(default):
@@ -241,6 +248,8 @@ class _Describer:
         if isinstance(value, functools.partial):
             return [(".func", value.func), (".args", value.args), (".keywords", value.keywords)], True
         is_module = isinstance(value, torch.nn.Module)
+        if isinstance(value, (types.FunctionType, types.MethodType)):
+            return _bound_in(value), True
         if callable(value) and not is_module and not has_attributes_of_its_own(value):
             return None, True
         self.objects += 1
@@ -309,7 +318,39 @@ class _Describer:
             items = [(f"[{index}]", item) for index, item in enumerate(value.ravel().tolist())]
             return Snapshot(f"{name}[{dtype}]{shape}", children=self._children(items, depth, parents))
         self.arrays.append(("".join(self.path), value))
-        return Snapshot(name, tensor=TensorSnapshot(data, dtype, shape, "cpu", "numpy", None, False))
+        tensor = TensorSnapshot(data, dtype, shape, "cpu", "numpy", None, False)
+        own = _own_attributes(value)
+        return Snapshot(name, tensor=tensor, children=self._children(own, depth, parents) if own else None)
+
+
+BUILTIN = (dict, list, tuple, set, frozenset, deque)
+"""Containers of Python whose subclasses may have attributes beside their items."""
+
+
+def _own_attributes(value: Any) -> list[tuple[str, Any]]:
+    """Return the attributes that a number, text, container or array of a case's own class has, by path."""
+    own = getattr(value, "__dict__", None)
+    if type(own) is not dict:
+        return []
+    return [(f".{name}", own[name]) for name in sorted(own) if not name.startswith("__")]
+
+
+def _bound_in(function: Any) -> list[tuple[str, Any]] | None:
+    """Return what a function of a case's own takes along, by path; None if that is nothing.
+
+    That is a method's object, the values in a closure, and defaults. Modules are left out: they are state.
+    """
+    import torch
+
+    if isinstance(function, types.MethodType):
+        bound = [(".__self__", function.__self__)]
+    elif _of_library(function.__module__):
+        return None
+    else:
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        bound = [(f".closure[{name!r}]", item) for name, cell in cells for item in attribute(cell, "cell_contents")]
+        bound += [(f".__defaults__[{index}]", item) for index, item in enumerate(function.__defaults__ or ())]
+    return [(key, item) for key, item in bound if not isinstance(item, torch.nn.Module)] or None
 
 
 def _flags(value: Any) -> tuple[str, ...]:
@@ -345,12 +386,18 @@ def _properties(value: Any) -> list[tuple[str, Any]]:
             properties.append((".values().shape", tuple(value.detach().values().shape)))  # the size of its blocks
     elif value.layout == torch.sparse_coo:
         properties.append((".sparse_dim()", value.sparse_dim()))
+        properties.append((COALESCED, value.is_coalesced()))
+    if value.has_names():
+        properties.append((".names", value.names))
     # Names with an underscore belong to torch: Dynamo, for example, marks tensors with `_dynamo_…`.
     own = vars(value) if hasattr(value, "__dict__") else {}
     return properties + [
         (f".{name}", own[name]) for name in sorted(own) if not name.startswith("_") and name not in MARKS
     ]
 
+
+COALESCED = ".is_coalesced()"
+"""The path of whether a sparse tensor has each place once: an operator may leave that open, so that it is noted."""
 
 _PER_TENSOR = ("qscheme", "q_scale", "q_zero_point")
 _PER_CHANNEL = ("qscheme", "q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis")
@@ -384,6 +431,8 @@ def _copy(tensor: Any) -> Any:
     try:
         if tensor.is_quantized:
             return tensor.int_repr().clone().cpu()
+        if tensor.has_names():  # few operators know them
+            tensor = tensor.rename(None)
         data = without_repetitions(tensor).resolve_conj().resolve_neg().clone()
         return (data if tensor.layout == torch.strided else data.to_dense()).cpu()
     except (NotImplementedError, RuntimeError) as error:
@@ -460,7 +509,10 @@ def entry(rank: int | None, key: Any, item: Any) -> list[tuple[str, Any]]:
     """Return a mapping's item under the repr of its key; one whose key has a rank comes with the key under that."""
     if rank is not None:
         return [(f"[key {rank}]", key), (f"[item {rank}]", item)]
-    return [(f"[{_readable(key)}]", item)]
+    text = _readable(key)
+    if isinstance(key, (type, enum.Enum)) or not getattr(key, "__dict__", None):
+        return [(f"[{text}]", item)]
+    return [(f"[key {text}]", key), (f"[{text}]", item)]  # its text may leave something out
 
 
 def _ranks(mapping: Mapping[Any, Any]) -> dict[int, int]:
@@ -561,13 +613,25 @@ def _is_default_of_device(generator: Any) -> bool:
     return any(generator is default for default in getattr(torch.cuda, "default_generators", ()))
 
 
+def _of_library(module: str | None) -> bool:
+    """Whether a module's name is that of Python's or torch's machinery, or of numpy."""
+    return (module or "builtins").partition(".")[0] in (
+        "torch",
+        "functorch",
+        "functools",
+        "builtins",
+        "numpy",
+        "scipy",
+    )
+
+
 def has_attributes_of_its_own(value: Any) -> bool:
     """Whether a callable is an object of a case's own class, not a function or a part of torch."""
     kind = type(value)
     return (
         not isinstance(value, (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType))
         and isinstance(kind.__dict__.get("__module__"), str)
-        and kind.__module__.partition(".")[0] not in ("torch", "functorch", "functools", "builtins", "numpy", "scipy")
+        and not _of_library(kind.__module__)
     )
 
 

@@ -26,6 +26,8 @@ from recapture.torch_api.modes import (
     function_modes,
     leave_dispatch_modes,
     leave_function_modes,
+    leave_saved_tensors_hooks,
+    saved_tensors_hooks,
     set_inference_mode,
 )
 from recapture.torch_api.watch import registrations
@@ -106,6 +108,10 @@ def _settings() -> dict[str, _Setting]:
         "autocast_cache": _Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
         "anomaly_detection": _Setting(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
         "warn_always": _Setting(torch.is_warn_always_enabled, torch.set_warn_always),
+        "fill_uninitialized_memory": _attribute(
+            getattr(torch.utils, "deterministic", None), "fill_uninitialized_memory"
+        ),
+        "saved_tensors_hooks": _Setting(saved_tensors_hooks, leave_saved_tensors_hooks),
         "flush_denormal": _Setting(_flushes_denormals, torch.set_flush_denormal),
         "threads": _Setting(torch.get_num_threads, torch.set_num_threads),
         "print_options": _Setting(print_options, set_print_options),

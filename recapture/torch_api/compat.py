@@ -275,6 +275,22 @@ def changes_of(tensor: Any) -> int | None:
         return None
 
 
+def stored_values(tensor: Any) -> Any:
+    """Return the numbers that a sparse tensor stores, as one strided tensor in the same memory."""
+    import torch
+
+    # The public name refuses a tensor that stores a place more than once.
+    return tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()  # noqa: SLF001
+
+
+def with_stored_values(tensor: Any, values: Any) -> Any:
+    """Return a sparse tensor in the COO layout with the places of another and with other numbers."""
+    import torch
+
+    new = torch.sparse_coo_tensor(tensor._indices(), values, tuple(tensor.shape))  # noqa: SLF001 - as above
+    return new._coalesced_(tensor.is_coalesced())
+
+
 def leaf_of_type(kind: type, plain: Any, *, requires_grad: bool) -> Any:
     """Return a leaf of the class `kind` on the memory of an ordinary tensor, without running the class's own code."""
     import torch

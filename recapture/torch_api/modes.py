@@ -1,5 +1,7 @@
 """The modes that are active in this process: those that see operators or functions of torch, and inference mode.
 
+Hooks on all tensors that autograd saves are one more.
+
 The functions that list and leave modes are private to torch, and the same from 2.0.1 on.
 """
 
@@ -56,3 +58,24 @@ def leave_function_modes(before: list[str]) -> None:
             devices.append(mode)
     for mode in devices:
         _push_mode(mode)
+
+
+def saved_tensors_hooks() -> bool:
+    """Whether hooks on what autograd saves are active; False for a release of torch that does not tell."""
+    import torch
+
+    innermost = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # noqa: SLF001
+    if innermost is None:
+        return False
+    try:
+        return innermost(False) is not None
+    except TypeError:  # releases that take no argument
+        return innermost() is not None
+
+
+def leave_saved_tensors_hooks(before: bool) -> None:
+    """Remove hooks that were added since; those that were removed cannot be added again."""
+    import torch
+
+    while saved_tensors_hooks() and not before:
+        torch._C._autograd._pop_saved_tensors_default_hooks()  # noqa: SLF001

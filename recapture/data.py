@@ -49,9 +49,10 @@ Outcome = Literal["right", "silently wrong", "failing", "not run"]
 
 
 class MarkFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a character in a strip means: a verdict, its group, its tone and its meaning in words."""
+    """What a character in a strip means: a verdict, its group, its tone and its meaning, in short and in words."""
 
     verdict: str
+    short: str
     group: Outcome
     tone: Literal["right", "broken", "wrong", "failing", "none"]
     words: str
@@ -272,8 +273,11 @@ def decode(document: bytes) -> Data:
 
 
 def encode(data: Data) -> bytes:
-    """Return the JSON of the document: the same bytes for the same data, with a line break at the end."""
-    return msgspec.json.encode(data, order="deterministic") + b"\n"
+    """Return the JSON of the document: the same bytes for the same data, with a line break at the end.
+
+    The order of the keys is that of the data: compilers are in the order of the reports.
+    """
+    return msgspec.json.encode(data) + b"\n"
 
 
 def load(path: Path | None = None) -> Data:

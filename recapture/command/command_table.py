@@ -90,6 +90,11 @@ COMMANDS = {
         "Results",
         "Write every verdict as one document, packaged for pip and npm.",
     ),
+    "site": Command(
+        "recapture.tools.site.site_command:site_command",
+        "Results",
+        "Build the site in which people look up what works since when.",
+    ),
     "bisect": Command(
         "recapture.tools.upgrade.bisect_command:bisect_command",
         "Many releases and machines",

@@ -40,6 +40,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bisect": ("recapture bisect control_flow::branch_on_sum::jit.trace --no-run",),
     "history": ("recapture history control_flow::branch_on_sum", "recapture history --issues --json"),
     "data": ("recapture data", "recapture data --results results --output build/recapture-data"),
+    "site": ("recapture site", "recapture site --data data.json.gz --output public"),
     "matrix": ("recapture matrix --image torch2.6.0-cu124,torch2.11.0-cu130 control_flow",),
     "plan": ("recapture plan --image all --shards 4 --json",),
     "merge": ("recapture merge shard-1/ shard-2/ --results results",),

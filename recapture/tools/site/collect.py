@@ -199,7 +199,11 @@ def _marks() -> dict[str, data.MarkFacts]:
             if sign is not None:
                 letter = "-" if sign.letter == "–" else sign.letter
                 marks[letter] = data.MarkFacts(
-                    verdict=verdict.value, group=facts.group, tone=facts.tone, words=sign.words
+                    verdict=verdict.value,
+                    short=facts.state or sign.words,
+                    group=facts.group,
+                    tone=facts.tone,
+                    words=sign.words,
                 )
     return marks
 
@@ -351,7 +355,7 @@ def _behaviours(names: Sequence[str]) -> dict[str, data.Behaviour]:
             graph_break=entry.graph_break,
             graph_break_page=entry.graph_break_page,
         )
-    return dict(sorted(behaviours.items()))
+    return behaviours
 
 
 def _threads(

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from recapture import data
-from recapture.command.options import PathParameter
-from recapture.command.output import echo
+from recapture.command.options import PathParameter, json_flag
+from recapture.command.output import echo, print_json
 
 
 @click.command()
@@ -22,7 +22,8 @@ from recapture.command.output import echo
 @click.option(
     "--output", type=PathParameter(), default=data.BUILT, show_default=True, help="Folder for the two packages."
 )
-def data_command(results: Path, output: Path) -> None:
+@json_flag
+def data_command(results: Path, output: Path, *, as_json: bool) -> None:
     """Write every verdict of every release as one JSON document, with its JSON Schema.
 
     The folder gets the package `recapture-data` for pip and for npm. `recapture.data.load()` reads the one in
@@ -34,6 +35,20 @@ def data_command(results: Path, output: Path) -> None:
     content = collect(results)
     size = write_packages(content, output)
     cells = sum(len(case.cells) for case in content.cases.values())
+    if as_json:
+        print_json(
+            {
+                "folder": str(output),
+                "schema": data.SCHEMA_VERSION,
+                "version": content.version,
+                "cells": cells,
+                "cases": len(content.cases),
+                "releases": content.releases,
+                "behaviours": len(content.behaviours),
+                "compressed_bytes": size,
+            }
+        )
+        return
     echo(
         f"{output}: {cells} cells of {len(content.cases)} cases on {len(content.releases)} releases, "
         f"{len(content.behaviours)} behaviours, {size / 1000:.0f} kB compressed"

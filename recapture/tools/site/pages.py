@@ -65,6 +65,7 @@ class Builder:
     def __init__(self, data: Data) -> None:
         self.data = data
         self.site = Site(data)
+        self.first_compiler = next(name for name, facts in data.compilers.items() if not facts.is_reference)
         self.environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -77,7 +78,7 @@ class Builder:
             "data": data,
             "site": self.site,
             "symbols": SYMBOLS,
-            "first_compiler": next(name for name, facts in data.compilers.items() if not facts.is_reference),
+            "first_compiler": self.first_compiler,
         }
 
     def files(self) -> Files:
@@ -116,7 +117,7 @@ class Builder:
             "families": [facts.family for facts in data.compilers.values()],
             "kinds": data.kinds,
             "behaviours": {name: entry.title for name, entry in data.behaviours.items()},
-            "firstCompiler": self.environment.globals["first_compiler"],
+            "firstCompiler": self.first_compiler,
         }
         for name, value in (
             ("common", common),
@@ -134,7 +135,7 @@ class Builder:
         groups: dict[str, list[str]] = defaultdict(list)
         for name, behaviour in self.data.behaviours.items():
             groups[behaviour.group or "others"].append(name)
-        compiler = self.environment.globals["first_compiler"]
+        compiler = self.first_compiler
         table = self.site.table_of_behaviours(compiler, [name for names in groups.values() for name in names])
         yield self._page("index.html", "index.html.j2", title="", groups=groups, table=table)
 

@@ -703,7 +703,7 @@ function frontPage(common) {
       header.append(element("tr", { class: "devices" }, element("td"), ...shown.map(([place, indexes], at) => element("th", { scope: "colgroup", colspan: indexes.length, class: at ? "next" : null, title: common.hardware[common.capabilities[place]] }, place ? "GPU" : "CPU"))));
     }
     header.append(element("tr", {}, element("th", { scope: "col", class: "name" }, head), ...shown.flatMap(([, indexes], at) => indexes.map((release, first) => element("th", { scope: "col", class: `release${at && !first ? " next" : ""}` }, element("span", {}, common.releases[release]))))));
-    const widths = element("colgroup", {}, element("col", { class: "name" }), ...shown.map(([, indexes]) => element("col", { span: indexes.length })));
+    const widths = element("colgroup", {}, element("col", { class: "name" }), ...shown.map(([, indexes]) => element("col", { span: indexes.length, class: shown.length > 1 && indexes.length === 1 ? "device" : null })));
     return element("table", { class: `strips ${kind}` }, element("caption", { class: "hidden" }, caption), widths, header, element("tbody"));
   }
 

@@ -36,7 +36,7 @@ from recapture.command.examples import EXAMPLES
 from recapture.command.main import cli
 from recapture.machine import environment, hardware
 from recapture.machine.doctor import register
-from recapture.records import difference, guilty_stage, kinds, verdicts
+from recapture.records import difference, eager_calls, eager_file, guilty_stage, kinds, verdicts
 from recapture.records import record as records
 from recapture.tools.compare.changes import CATEGORIES, FAIL_ON, SPEED_CATEGORIES
 from recapture.tools.speed import speedups
@@ -132,6 +132,11 @@ addresses, paths or dates: two runs of one installation give the same bytes.""",
         ),
     ),
     "timings.jsonl": ("The time and memory of each cell. These figures differ from run to run.", (records.Timing,)),
+    "eager.jsonl": (
+        """What eager itself gave on each input of a case, as digests: a hash of all bits, and enough digits to tell
+rounding from a change. Two runs of one installation give the same bytes.""",
+        (eager_file.EagerRow, eager_calls.EagerCall, eager_calls.Digest),
+    ),
     "environment.json": (
         "The machine and the installation, without host names, user names or absolute paths.",
         (

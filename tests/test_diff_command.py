@@ -28,7 +28,7 @@ def changes():
 def test_json_is_what_the_schema_type_reads_back(changes):
     text = to_json(changes)
     assert msgspec.json.decode(text, type=Diff) == changes
-    assert json.loads(text)["schema"] == 3
+    assert json.loads(text)["schema"] == 4
 
 
 def test_the_schema_names_every_category():

@@ -170,7 +170,7 @@ def test_markdown_has_a_table_for_each_capability():
 def test_json_holds_the_records_whole(capsys):
     assert recapture("history", "foreign::dct::compile", "--results", IMAGES, "--format", "json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == 2
+    assert document["schema"] == 3
     assert document["histories"][0]["entries"][0]["record"]["error"]["fingerprint"]
 
 

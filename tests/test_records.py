@@ -14,6 +14,7 @@ from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.records import schema
 from recapture.records.difference import Difference
+from recapture.records.eager_file import PATH as EAGER_SCHEMA
 from recapture.records.kinds import BITS, KINDS, STRICT, Bits
 from recapture.records.record import (
     CONFORMANCE,
@@ -362,12 +363,13 @@ def test_the_shipped_schema_is_in_sync():
 
 
 def test_the_schema_is_written_by_its_module(tmp_path):
-    before = [path.read_bytes() for path in (schema.PATH, SCHEMA_PATH)]
+    paths = (schema.PATH, EAGER_SCHEMA, SCHEMA_PATH)
+    before = [path.read_bytes() for path in paths]
     done = subprocess.run(
         [sys.executable, "-m", "recapture.records.schema"], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == [str(schema.PATH), str(SCHEMA_PATH)]
-    assert [path.read_bytes() for path in (schema.PATH, SCHEMA_PATH)] == before
+    assert done.stdout.split() == [str(path) for path in paths]
+    assert [path.read_bytes() for path in paths] == before
 
 
 def test_records_obey_the_schema(tmp_path):

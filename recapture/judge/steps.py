@@ -19,6 +19,7 @@ from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import encodable, scrub
 from recapture.base.text import one_line, shorten
 from recapture.judge.compare import Comparison, Rules, compare, compare_places
+from recapture.judge.digest import eager_calls
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing
 from recapture.judge.later_calls import unseen
@@ -63,6 +64,7 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
         for before, after in zip(first, second, strict=False)
     ]
     if decide(events) is not None:
+        events.eager = eager_calls(load, device, first, second) if compiler.is_reference else ()
         return events
     if first[0].raised is not None and load().made_by is not None:
         events.not_applicable = _cannot_run(first[0].raised)
@@ -71,6 +73,7 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     subject = FreshCase(load(), device, roomy=not compiler.checks_inputs)
     if compiler.is_reference:  # eager has just been compared with itself: only a rewrite has another side
         events.calls = _against_rewrite(subject.case, first, eager)
+        events.eager = eager_calls(load, device, first, second)
         return events
     events.may_refuse = subject.case.other_rank_inputs if compiler.fixed_ranks else frozenset()
     observed = _capture_and_call(subject, compiler, shapes, events, eager, first, enter)

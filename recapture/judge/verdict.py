@@ -18,6 +18,7 @@ from recapture.torch_api.compat import is_capture_error, is_failed_assertion_on_
 if TYPE_CHECKING:
     from recapture.judge.observe import Observation, Raised
     from recapture.records.difference import Difference, Unlike
+    from recapture.records.eager_calls import EagerCall
     from recapture.records.record import Phase
     from recapture.torch_api.watch import CaptureLog
 
@@ -67,6 +68,8 @@ class CellEvents:
     """Differences in attributes of a module that nobody sees, each by its place and by what is unlike there."""
     log: CaptureLog | None = None
     """What Dynamo captured; None for compilers that do not use it."""
+    eager: tuple[EagerCall, ...] = ()
+    """Digests of what eager gave, where eager itself is what runs."""
 
     def note_what_nobody_sees(self) -> None:
         """Make notes of the differences in attributes that nobody sees."""

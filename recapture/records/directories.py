@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.text import plural
 from recapture.machine.environment import ENVIRONMENT, read_environment
+from recapture.records.eager_file import read_eager
 from recapture.records.record import CONFORMANCE, PARTIAL, TIMINGS, read_conformance
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recapture.machine.environment import Environment
+    from recapture.records.eager_file import CaseKey, EagerRow
     from recapture.records.record import Record
 
 REPORT = "conformance.md"
@@ -26,14 +28,18 @@ REPORT = "conformance.md"
 OUTPUT = "output.jsonl"
 """Name of the file with what each cell printed."""
 
+EAGER_FILE = "eager.jsonl"
+"""Name of the file with digests of what eager itself gave; `recapture.records.eager_file` reads it."""
+
 PARTIAL_TIMINGS = "timings.partial.jsonl"
 PARTIAL_ENVIRONMENT = "environment.partial.json"
 PARTIAL_OUTPUT = "output.partial.jsonl"
+PARTIAL_EAGER = "eager.partial.jsonl"
 
-FINISHED = (CONFORMANCE, TIMINGS, OUTPUT, REPORT, ENVIRONMENT)
+FINISHED = (CONFORMANCE, TIMINGS, EAGER_FILE, OUTPUT, REPORT, ENVIRONMENT)
 """Names of the files of a finished run."""
 
-PARTIALS = (PARTIAL, PARTIAL_TIMINGS, PARTIAL_OUTPUT, PARTIAL_ENVIRONMENT)
+PARTIALS = (PARTIAL, PARTIAL_TIMINGS, PARTIAL_EAGER, PARTIAL_OUTPUT, PARTIAL_ENVIRONMENT)
 """Names of the files of a run that is not finished. An interruption can then lose no finished result: a row is appended
 to them when its cell ends, and the files of `FINISHED` are replaced only when every cell has its row."""
 
@@ -46,11 +52,15 @@ BEFORE = "before-"
 
 @dataclass(frozen=True)
 class Results:
-    """The records of one environment; `environment` is None if it was not recorded."""
+    """The records of one environment; `environment` is None if it was not recorded.
+
+    `joined` are other directories whose records are among these.
+    """
 
     directory: Path
     records: tuple[Record, ...]
     environment: Environment | None
+    joined: tuple[Path, ...] = ()
 
     @property
     def image(self) -> str:
@@ -61,6 +71,13 @@ class Results:
     def capability(self) -> str:
         """The directory's own name: ``cpu``, or a compute capability such as ``sm_90``."""
         return self.directory.resolve().name
+
+    def eager(self) -> dict[CaseKey, EagerRow]:
+        """Read what eager itself gave for each case; nothing of results of earlier versions."""
+        rows: dict[CaseKey, EagerRow] = {}
+        for directory in (*self.joined, self.directory):
+            rows |= read_eager(directory / EAGER_FILE)
+        return rows
 
     @property
     def misfiled(self) -> str:

@@ -61,7 +61,9 @@ def _joined(every: Iterable[Results]) -> list[Results]:
         if {record.cell for record in first.records} & {record.cell for record in results.records}:
             apart.append(results)
         else:
-            joined[results.image, results.capability] = replace(first, records=(*first.records, *results.records))
+            joined[results.image, results.capability] = replace(
+                first, records=(*first.records, *results.records), joined=(*first.joined, results.directory)
+            )
     return [*joined.values(), *apart]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -12,6 +12,8 @@ import msgspec
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.machine.environment import Environment
 from recapture.records.directories import Results
+from recapture.records.eager_calls import EagerChange, change_of_calls
+from recapture.records.eager_file import CaseKey, EagerRow
 from recapture.records.record import Record
 from recapture.records.releases import is_bare, read_by_age, torch_version, twin
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG
@@ -76,14 +78,27 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class EagerTurn:
+    """Eager itself gave something else in an image than in the one before."""
+
+    before: str
+    image: str
+    change: EagerChange
+
+
+@dataclass(frozen=True)
 class CellHistory:
-    """One cell on one capability, oldest torch first; `turns` say where it turned bad, right, and bad again."""
+    """One cell on one capability, oldest torch first; `turns` say where it turned bad, right, and bad again.
+
+    `eager` says where eager itself gave something else than before, whatever the compiler did.
+    """
 
     case: str
     compiler: str
     capability: str
     entries: tuple[Entry, ...]
     turns: tuple[Turn, ...] = ()
+    eager: tuple[EagerTurn, ...] = ()
 
 
 def history(cell: str, root: Path, *, check: Callable[[Results], object] | None = None) -> list[CellHistory]:
@@ -99,13 +114,15 @@ def history(cell: str, root: Path, *, check: Callable[[Results], object] | None 
     histories = []
     for capability in sorted({folder.capability for folder in results}):
         column = [folder for folder in results if folder.capability == capability]
+        eager = [folder.eager() for folder in column]
         by_image = [{(record.case, record.compiler): record for record in folder.records} for folder in column]
         for case, compiler in addresses:
             row = [cells.get((case, compiler)) for cells in by_image]
             if any(row):
                 line = [TurnEntry(folder.image, record, folder.environment) for folder, record in zip(column, row)]  # noqa: B905
                 turns = tuple(turning_points(line))
-                histories.append(CellHistory(case, compiler, capability, tuple(_entries(column, row)), turns))
+                entries, changes = tuple(_entries(column, row)), tuple(_eager_turns(column, eager, case))
+                histories.append(CellHistory(case, compiler, capability, entries, turns, changes))
     return histories
 
 
@@ -140,6 +157,19 @@ def _entries(column: list[Results], row: list[Record | None]) -> Iterator[Entry]
         changed = record is not None and last is not None and _outcome(record) != _outcome(last)
         edited = record is not None and last is not None and record.case_hash != last.case_hash
         yield Entry(torch_version(column[number]), images[number], record, changed, edited)
+
+
+def _eager_turns(column: list[Results], eager: Sequence[Mapping[CaseKey, EagerRow]], case: str) -> Iterator[EagerTurn]:
+    """Yield where eager itself changed, from each image to the next that has digests of the same case."""
+    images = [results.image for results in column]
+    rows = [next((row for key, row in by_case.items() if key.case == case), None) for by_case in eager]
+    for number, before in enumerate(compared_with(images, [row is not None for row in rows])):
+        row, last = rows[number], None if before is None else rows[before]
+        if before is None or row is None or last is None or row.case_hash != last.case_hash:
+            continue
+        change = change_of_calls(last.calls, row.calls)
+        if change is not None:
+            yield EagerTurn(images[before], images[number], change)
 
 
 def compared_with(images: Sequence[str], present: Sequence[bool]) -> Iterator[int | None]:

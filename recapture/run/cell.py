@@ -21,6 +21,7 @@ from recapture.judge.steps import carry_out
 from recapture.judge.verdict import CellEvents, Failure, Ruling, decide
 from recapture.records.cell_facts import CellFacts
 from recapture.records.difference import Difference
+from recapture.records.eager_calls import EagerCall
 from recapture.records.record import ErrorInfo, Phase
 from recapture.records.verdicts import Verdict
 from recapture.torch_api.stages import redirected
@@ -76,7 +77,10 @@ class CellSpec(msgspec.Struct, frozen=True):
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child reports about its cell; the host adds claims and hash to make a record, without `facts`."""
+    """What a child reports about its cell; the host adds claims and hash to make a record.
+
+    A record has neither `facts` nor `eager`, digests of what eager gave, which have a file of their own.
+    """
 
     verdict: Verdict
     phase: Phase | None = None
@@ -92,6 +96,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     break_reasons: tuple[str, ...] = ()
     explanation: tuple[str, ...] = ()
     facts: CellFacts | None = None
+    eager: tuple[EagerCall, ...] = ()
 
 
 def examine(spec: CellSpec, enter: Callable[[str], None]) -> CellResult:
@@ -195,6 +200,7 @@ def result_of(ruling: Ruling, events: CellEvents) -> CellResult:
         graphs=None if log is None else log.graphs,
         graph_breaks=None if log is None else log.graph_breaks,
         recompiles=None if log is None else log.recompiles,
+        eager=events.eager,
         break_reasons=() if log is None else tuple(dict.fromkeys(scrub(reason) for reason in log.break_reasons)),
     )
 

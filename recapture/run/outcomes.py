@@ -12,6 +12,7 @@ from recapture.base.option_fields import GIB
 from recapture.base.scrub import without_secrets_inside
 from recapture.machine import doctor
 from recapture.pool.worker_pool import cause_of_death
+from recapture.records.eager_file import check_calls
 from recapture.records.record import INPUT, Phase, Record, check_writable
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict
 
@@ -120,11 +121,12 @@ def check_result(result: CellResult) -> None:
     """Raise ValueError for a result of a cell whose record could not be read again."""
     row = Record(case="", compiler="", device="", case_hash="", **recorded_fields(result))
     check_writable(row)
+    check_calls(result.eager)
 
 
 def recorded_fields(result: CellResult) -> dict[str, Any]:
     """Return the fields of a result that its record has."""
-    return {name: getattr(result, name) for name in result.__struct_fields__ if name != "facts"}
+    return {name: getattr(result, name) for name in result.__struct_fields__ if name not in ("facts", "eager")}
 
 
 def explainable(result: CellResult) -> bool:

@@ -26,15 +26,18 @@ from recapture.machine.environment import (
     write_environment,
 )
 from recapture.records.directories import (
+    EAGER_FILE,
     FINISHED,
     LOCK,
     OUTPUT,
+    PARTIAL_EAGER,
     PARTIAL_ENVIRONMENT,
     PARTIAL_OUTPUT,
     PARTIAL_TIMINGS,
     PARTIALS,
     set_aside,
 )
+from recapture.records.eager_file import CaseKey, EagerRow, eager_line, read_eager
 from recapture.records.record import (
     CONFORMANCE,
     PARTIAL,
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 
     from recapture.machine.doctor import Check
     from recapture.machine.environment import Environment, Origin
+    from recapture.records.eager_calls import EagerCall
     from recapture.run.durations import Expected
     from recapture.run.plan import PlannedCell, RunOptions
 
@@ -85,11 +89,12 @@ class ResultFiles:
             refuse_irregular(self.directory / name for name in (*PARTIALS, *FINISHED))
             remove_unfinished(self.directory, (*PARTIALS, *FINISHED))
             self._read_before(resumed=self._set_aside())
-            # What the four finished files will hold, each in a file of its own to which a finished cell only appends:
+            # What the five finished files will hold, each in a file of its own to which a finished cell only appends:
             # a run that is killed then loses no cell that ended, and leaves the finished files of an earlier run whole.
             self._partial = self._append_to(PARTIAL, stack)
             self._partial_timings = self._append_to(PARTIAL_TIMINGS, stack)
             self._partial_output = self._append_to(PARTIAL_OUTPUT, stack)
+            self._partial_eager = self._append_to(PARTIAL_EAGER, stack)
             rows_to_keep = self._kept(self.before)
             self.environment = msgspec.structs.replace(
                 self.environment,
@@ -233,13 +238,21 @@ class ResultFiles:
         known = [cell for cell in cells if cell.key in self.timings_before or cell.key in self._earlier]
         return len(known) <= len(cells) / 2
 
-    def record(self, row: Record, timing: Timing, stdout: str, stderr: str) -> None:
-        """Write one finished cell to disk at once. Raises OSError, naming the directory, if the disk is full."""
+    def record(
+        self, row: Record, timing: Timing, stdout: str, stderr: str, *, eager: tuple[EagerCall, ...] | None = None
+    ) -> None:
+        """Write one finished cell to disk at once; `eager` is what eager gave, where eager itself ran.
+
+        Raises OSError, naming the directory, if the disk is full.
+        """
         key = row.key
         timing = msgspec.structs.replace(timing, origin=self.origin_id)
         output = {"cell": row.cell, "stdout": without_secrets(stdout), "stderr": without_secrets(stderr)}
         try:
             append_record(self._partial_timings, timing)  # first: a record without it would have no origin
+            if eager is not None:
+                digests = EagerRow(case=row.case, device=row.device, case_hash=row.case_hash, calls=eager)
+                append_line(self._partial_eager, eager_line(digests))
             append_record(self._partial, row)
             append_line(self._partial_output, msgspec.json.encode(output) + b"\n")
         except OSError as error:
@@ -312,6 +325,7 @@ def finish(directory: Path, records: list[Record], timings: list[Timing], enviro
     outputs = _outputs(directory)
     rows = [outputs[row.cell] for row in records if outputs.get(row.cell, {}).keys() - {"cell"}]
     write_atomically(directory / OUTPUT, b"".join(msgspec.json.encode(output) + b"\n" for output in rows))
+    _write_eager(directory, records)
     if environment is not None:
         described = _environment(directory, ENVIRONMENT)
         known = environment.origins | (described.origins if described is not None else {})
@@ -330,6 +344,19 @@ def finish(directory: Path, records: list[Record], timings: list[Timing], enviro
     for name in PARTIALS:
         (directory / name).unlink(missing_ok=True)
     return records, environment
+
+
+def eager_rows(directory: Path) -> dict[CaseKey, EagerRow]:
+    """Return the newest digests of eager of every case in the finished and unfinished file."""
+    return read_eager(directory / EAGER_FILE) | read_eager(directory / PARTIAL_EAGER, tolerate_torn_tail=True)
+
+
+def _write_eager(directory: Path, records: list[Record]) -> None:
+    """Write what eager gave for the cases of the records, sorted; nothing where no run has noted it."""
+    hashes = {CaseKey(record.case, record.device): record.case_hash for record in records}
+    rows = [row for key, row in sorted(eager_rows(directory).items()) if hashes.get(key) == row.case_hash]
+    if rows or (directory / EAGER_FILE).exists():
+        write_atomically(directory / EAGER_FILE, b"".join(map(eager_line, rows)))
 
 
 def _joined(directory: Path, environment: Environment) -> Environment:

@@ -13,6 +13,7 @@ from recapture.base.by_name import module_of
 from recapture.base.errors import UsageError
 from recapture.base.start_times import note
 from recapture.cases.claim import Claim
+from recapture.cases.compilers import EAGER
 from recapture.machine.environment import Environment, SuiteEntry
 from recapture.pool.driver import Driver, Request
 from recapture.pool.worker_pool import WorkerPool
@@ -344,5 +345,6 @@ class CellExecution:
         worker: Literal["fork", "fresh"] = "fork" if self.pool.client.fork else "fresh"
         peak = ended.peak_rss if ended else None
         timing = Timing(case=case, compiler=compiler, device=device, seconds=seconds, peak_rss=peak, worker=worker)
-        self.result_files.record(row, timing, ended.stdout if ended else "", ended.stderr if ended else "")
+        eager = findings.eager if compiler == EAGER else None
+        self.result_files.record(row, timing, ended.stdout if ended else "", ended.stderr if ended else "", eager=eager)
         self.progress.cell_finished(row, seconds)

@@ -13,11 +13,22 @@ from recapture.base.text import plural, shorten
 from recapture.command.command_table import of_tools
 from recapture.machine.environment import Environment
 from recapture.records.directories import BEFORE, Results, find_results, holds_results, read_results
+from recapture.records.eager_calls import EAGER_CHANGES, change_of_calls
 from recapture.records.record import CellKey, Record
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report import environment_facts, summary
 from recapture.report.differences import has_kind, identity, notes_of, stage_changed
-from recapture.tools.compare.changes import Change, ClaimChange, Diff, FactChange, Rename, Side, SpeedChange
+from recapture.tools.compare.changes import (
+    Change,
+    ClaimChange,
+    Diff,
+    EagerDiff,
+    EagerOfCase,
+    FactChange,
+    Rename,
+    Side,
+    SpeedChange,
+)
 
 
 def compare(old: Path, new: Path) -> Diff:
@@ -84,6 +95,7 @@ def diff(old: Results, new: Results) -> Diff:
         claims=_claims(before, after),
         renamed=tuple(Rename(was, now) for was, now in sorted(renamed.items())),
         unchanged=unchanged,
+        eager=_eager(old, new, renamed),
     )
     return msgspec.structs.replace(result, **{name: tuple(members) for name, members in changes.items()})
 
@@ -163,6 +175,32 @@ def _renamed(old: Iterable[Record], new: Iterable[Record]) -> dict[str, str]:
     for case in after.keys() - before.keys():
         come[after[case]].append(case)
     return {cases[0]: come[source][0] for source, cases in gone.items() if len(cases) == 1 == len(come.get(source, ()))}
+
+
+def _eager(old: Results, new: Results, renamed: dict[str, str]) -> EagerDiff | None:
+    """Compare what eager itself gave for the cases of both sides; None where a side does not have it."""
+    before, after = old.eager(), new.eager()
+    if not before or not after:
+        return None
+    devices = [{key.device for key in rows} for rows in (before, after)]
+    ignored = all(len(names) == 1 for names in devices)  # so that a CPU can be compared with a GPU
+    earlier = {(renamed.get(key.case, key.case), "" if ignored else key.device): row for key, row in before.items()}
+    same = unstable = 0
+    changed = []
+    for key, row in after.items():
+        was = earlier.get((key.case, "" if ignored else key.device))
+        if was is None or was.case_hash != row.case_hash or not was.calls or not row.calls:
+            continue
+        change = change_of_calls(was.calls, row.calls)
+        if change is not None:
+            changed.append(EagerOfCase(key.case, change))
+        elif any(call.unstable for call in (*was.calls, *row.calls)):
+            unstable += 1
+        else:
+            same += 1
+    order = list(EAGER_CHANGES)
+    changed.sort(key=lambda entry: (order.index(entry.change.kind), entry.change.digits or 0.0, entry.case))
+    return EagerDiff(changed=tuple(changed), same=same, unstable=unstable)
 
 
 def _not_asked(results: Results, keys: Iterable[CellKey]) -> Callable[[CellKey], bool]:
@@ -321,7 +359,7 @@ def restricted(changes: Diff, *, kinds: Collection[str], categories: Collection[
         left_out += len(members) - len(chosen[name])
     note = f"{plural(left_out, 'other changed cell')} left out by --category or --kind"
     warnings = (*changes.warnings, note) if left_out else changes.warnings
-    return msgspec.structs.replace(changes, warnings=warnings, **chosen)
+    return msgspec.structs.replace(changes, warnings=warnings, eager=None, **chosen)
 
 
 def _has_kind(change: Change, kinds: Collection[str]) -> bool:

@@ -2,6 +2,7 @@
 
 History of the JSON form, newest first (``DIFF_SCHEMA_VERSION``):
 
+4. `Diff.eager`: what eager itself gave, where both sides have digests of it.
 3. `Diff.noted_differently`: cells whose verdicts agree and whose notes do not.
 2. `Side.not_asked`: cells that only one side selected are neither added nor removed. `Diff.speeds`.
 1. first version.
@@ -14,10 +15,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from recapture.records.eager_calls import EagerChange
 from recapture.records.record import Record
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
-DIFF_SCHEMA_VERSION = 3
+DIFF_SCHEMA_VERSION = 4
 
 CATEGORIES = {
     "newly_wrong": "silently wrong now, and not before",
@@ -159,10 +161,34 @@ class SpeedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     eager: Ratio | None = None
 
 
+class EagerOfCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A case for which eager itself does not give what it gave: the worst change among its inputs."""
+
+    case: str
+    change: EagerChange
+
+
+class EagerDiff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What eager itself gave on the two sides: the cases that changed, the worst first, and how many did not.
+
+    `unstable` counts cases on which eager disagrees with itself on a side.
+    """
+
+    changed: tuple[EagerOfCase, ...] = ()
+    same: int = 0
+    unstable: int = 0
+
+    @property
+    def beyond_rounding(self) -> list[EagerOfCase]:
+        """The cases whose change rounding does not explain, and whose inputs are the same."""
+        return [entry for entry in self.changed if entry.change.kind not in ("rounding", "inputs")]
+
+
 class Diff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The changes between two results directories; `CATEGORIES` explains the lists of changes.
 
-    `speeds` has every configuration of their benchmarks, ordered by `SPEED_CATEGORIES`.
+    `eager` is None where a side has no digests of what eager gave. `speeds` has every configuration of their
+    benchmarks, ordered by `SPEED_CATEGORIES`.
 
     `warnings` are reasons to read the diff with care (planned cells are missing, a suite was not collected, …).
     """
@@ -189,6 +215,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     case_edited: tuple[Change, ...] = ()
     noise: tuple[Change, ...] = ()
     unchanged: int = 0
+    eager: EagerDiff | None = None
     speeds: tuple[SpeedChange, ...] = ()
     schema: int = DIFF_SCHEMA_VERSION
 
@@ -267,6 +294,8 @@ SPEEDS_FAIL_ON: dict[str, tuple[SpeedCategory, ...]] = {
 def matching_changes(changes: Diff, name: str) -> int:
     """Return the number of changes that match ``--fail-on NAME``."""
     number = sum(change.category in SPEEDS_FAIL_ON.get(name, ()) for change in changes.speeds)
+    if name == "eager" and changes.eager is not None:
+        number += len(changes.eager.beyond_rounding)
     asked = FAIL_ON.get(name)
     if asked is not None:
         number += sum(asked(category, change) for category, members in changes.categories() for change in members)

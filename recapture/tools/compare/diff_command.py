@@ -20,12 +20,13 @@ FAIL_ON_EXIT_STATUS = 1
 @how_to_print
 @click.option(
     "--fail-on",
-    type=click.Choice(["regression", "wrong", "failing", "slower", "any", "notes"]),
+    type=click.Choice(["regression", "wrong", "failing", "slower", "eager", "any", "notes"]),
     multiple=True,
     help=(
         "Exit with status 1 on: a right cell that became worse or is missing; a cell that became silently wrong, or "
-        "failing; a configuration that is certainly slower, or no longer right; any change of an outcome; a change of "
-        "notes alone. Only shown cells count. May be given several times."
+        "failing; a configuration that is certainly slower, or no longer right; eager itself that changed beyond "
+        "rounding; any change of an outcome; a change of notes alone. Only shown cells count. May be given several "
+        "times."
     ),
 )
 @click.option(

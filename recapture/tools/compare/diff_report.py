@@ -12,6 +12,7 @@ from recapture.base.escape import indented_json
 from recapture.base.text import one_line, plural, ratio_text, shorten, time_text
 from recapture.known.devices import GROUPS, DeviceDifference, matching
 from recapture.records.difference import Difference
+from recapture.records.eager_calls import EAGER_CHANGES
 from recapture.records.record import Record
 from recapture.records.verdicts import outcome_of
 from recapture.report import summary
@@ -46,6 +47,7 @@ from recapture.tools.compare.changes import (
     SPEED_CHANGES,
     Change,
     Diff,
+    EagerDiff,
     Ratio,
     SpeedChange,
     SpeedSide,
@@ -169,7 +171,38 @@ def _sections(changes: Diff) -> Iterator[Block]:
     for name, members in changes.categories():
         if members:
             yield from _category(name, members)
+    yield from _eager(changes)
     yield from _speeds(changes)
+
+
+def _eager(changes: Diff) -> Iterator[Block]:
+    """Yield how eager itself changed: a row for each case beyond rounding, and a line for each of the other kinds."""
+    if changes.eager is None or not changes.eager.changed:
+        return
+    yield Heading("Eager itself changed")
+    same = f"{plural(changes.eager.same, 'case')} with the same bits"
+    unstable = f", {changes.eager.unstable} on which eager disagrees with itself" if changes.eager.unstable else ""
+    yield Paragraph(f"{plural(len(changes.eager.changed), 'case')} changed, {same}{unstable}.")
+    rows: list[list[Inline]] = [
+        [code_span(entry.case), entry.change.input, entry.change.words] for entry in changes.eager.beyond_rounding
+    ]
+    if rows:
+        yield Table(["case", "input", "change"], rows, terminal="lines")
+    if lines := [line for kind in ("rounding", "inputs") if (line := _eager_line(changes.eager, kind))]:
+        yield Items([Item(line, style="dim") for line in lines])
+
+
+def _eager_line(eager: EagerDiff, kind: str) -> str:
+    """Return a line for the cases whose eager changed in one way, those with the fewest agreeing digits first."""
+    entries = [entry for entry in eager.changed if entry.change.kind == kind]
+    if not entries:
+        return ""
+    named = ", ".join(
+        entry.case + (f" ({entry.change.digits:.1f} digits)" if entry.change.digits is not None else "")
+        for entry in entries[:MOST_LINES]
+    )
+    more = f" and {len(entries) - MOST_LINES} more" if len(entries) > MOST_LINES else ""
+    return f"{plural(len(entries), 'case')} with {EAGER_CHANGES[entries[0].change.kind]}: {named}{more}"
 
 
 def _environment(changes: Diff) -> Iterator[Block]:
@@ -201,7 +234,9 @@ def _verdict(changes: Diff) -> str:
     )
     slower = matching_changes(changes, "slower")
     speed = f", {plural(slower, 'configuration')} slower or no longer right" if changes.speeds else ""
-    return f"{regressions}{counts}, {changes.unchanged} unchanged{not_asked}{speed}"
+    beyond = len(changes.eager.beyond_rounding) if changes.eager is not None else 0
+    eager = f", eager itself changed in {plural(beyond, 'case')}" if beyond else ""
+    return f"{regressions}{counts}, {changes.unchanged} unchanged{not_asked}{speed}{eager}"
 
 
 def _words(category: str) -> str:

@@ -33,8 +33,8 @@ from recapture.report.markdown_writer import to_markdown as markdown
 if TYPE_CHECKING:
     from rich.console import Console
 
-HISTORY_SCHEMA_VERSION = 2
-"""Version of the JSON form; 2 has `turns`: where a cell turned bad, right, and bad again."""
+HISTORY_SCHEMA_VERSION = 3
+"""Version of the JSON form; 2 has `turns`: where a cell turned bad, right, and bad again; 3 has `eager`."""
 
 WHY_LIMIT = 120
 """Characters shown of the reason of an outcome."""
@@ -90,6 +90,7 @@ def _case(members: Sequence[CellHistory]) -> Iterator[Block]:
     if turns := _said_once((cell.compiler, line) for cell in members for line in _turns(cell)):
         yield Paragraph("Turns:")
         yield turns
+    yield from _eager(members[0])
     yield from _known(members)
 
 
@@ -112,7 +113,19 @@ def _cell(cell: CellHistory) -> Iterator[Block]:
         yield Items([Item(f"{_ranges(places, recorded_heads)}: {why}") for why, places in reasons.items()])
     for line in _turns(cell):
         yield Paragraph(line, style="bold")
+    yield from _eager(cell)
     yield from _known([cell])
+
+
+def _eager(cell: CellHistory) -> Iterator[Block]:
+    """Yield where eager itself changed, which is the same for all compilers of a case."""
+    names = dict(zip((entry.image for entry in cell.entries), labels(cell.entries), strict=True))
+    lines = [
+        f"{names[turn.before]} → {names[turn.image]}: {turn.change.words} ({turn.change.input})" for turn in cell.eager
+    ]
+    if lines:
+        yield Paragraph("Eager itself changed:")
+        yield Items([Item(line) for line in lines])
 
 
 def _ranges(places: Sequence[int], heads: Sequence[str]) -> str:

@@ -24,17 +24,19 @@ from recapture.records.directories import (
     FINISHED,
     LOCK,
     OUTPUT,
+    PARTIAL_EAGER,
     PARTIAL_ENVIRONMENT,
     PARTIAL_OUTPUT,
     PARTIAL_TIMINGS,
     PARTIALS,
     set_aside,
 )
+from recapture.records.eager_file import CaseKey, EagerRow, eager_line
 from recapture.records.record import CONFORMANCE, PARTIAL, TIMINGS, CellKey, Record, Timing, read_output
 from recapture.records.shard_files import SHARD, ShardPlan, read_shard
 from recapture.report.conformance_report import write_report
 from recapture.run.attempts import ATTEMPTS, SHARDS, refuse_other_than_folders
-from recapture.run.result_files import finish, rows_of
+from recapture.run.result_files import eager_rows, finish, rows_of
 from recapture.tools.fleet.work import WORK, attempts_at, read_work, task_is_published
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class Part:
     records: dict[CellKey, Record]
     timings: dict[CellKey, Timing]
     output: dict[str, dict[str, str]]
+    eager: dict[CaseKey, EagerRow]
     plan: ShardPlan | None
 
     @property
@@ -88,6 +91,7 @@ class Joined:
     records: dict[CellKey, Record]
     timings: dict[CellKey, Timing]
     output: dict[str, dict[str, str]]
+    eager: dict[CaseKey, EagerRow]
     missing: dict[int, list[CellKey]]
     shards: int
     uncounted: int
@@ -186,6 +190,7 @@ def read_part(directory: Path) -> Part:
         records=rows_of(directory, Record, CONFORMANCE, PARTIAL),
         timings=rows_of(directory, Timing, TIMINGS, PARTIAL_TIMINGS),
         output=output,
+        eager=eager_rows(directory),
         plan=read_shard(directory),
     )
 
@@ -239,9 +244,11 @@ def _join(place: tuple[str, str], parts: Sequence[Part]) -> Joined:
         uncounted = sum(max(0, (part.environment.planned or len(part.records)) - len(part.records)) for part in parts)
     timings: dict[CellKey, Timing] = {}
     output: dict[str, dict[str, str]] = {}
+    eager: dict[CaseKey, EagerRow] = {}
     for part in parts:
         timings = part.timings | timings
         output = part.output | output
+        eager = part.eager | eager
     total = len(plan.cells) if plan else len(records) + uncounted
     return Joined(
         place=place,
@@ -249,6 +256,7 @@ def _join(place: tuple[str, str], parts: Sequence[Part]) -> Joined:
         records=records,
         timings={key: row for key, row in timings.items() if key in records},
         output=output,
+        eager=eager,
         missing=dict(missing),
         shards=plan.count if plan else 1,
         uncounted=uncounted,
@@ -365,6 +373,7 @@ def write_joined(joined: Joined, root: Path) -> tuple[Path, list[str]]:
             environment = msgspec.structs.replace(environment, planned=planned)
         lines = [msgspec.json.encode(streams) + b"\n" for streams in joined.output.values()]
         write_atomically(directory / PARTIAL_OUTPUT, b"".join(lines))
+        write_atomically(directory / PARTIAL_EAGER, b"".join(map(eager_line, joined.eager.values())))
         finish(directory, list(records.values()), list(timings.values()), environment)
         (directory / SHARD).unlink(missing_ok=True)
     return directory, warnings

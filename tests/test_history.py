@@ -8,6 +8,7 @@ from planted_records import evidence
 
 from recapture.base.errors import UsageError
 from recapture.command.main import main
+from recapture.records import directories
 from recapture.records.difference import Difference
 from recapture.records.record import Record, write_jsonl
 from recapture.records.releases import read_by_age, version_key
@@ -185,6 +186,22 @@ def test_json_holds_the_records_whole(capsys):
 def test_an_unknown_cell_is_one_line_with_the_nearest_name_and_exit_status_2(address, nearest, capsys):
     assert recapture("history", address, "--results", IMAGES) == 2
     assert capsys.readouterr().err == (f"recapture: no results have a cell {address!r}; did you mean {nearest!r}?\n")
+
+
+@pytest.mark.parametrize("is_checkout", [True, False])
+def test_without_results_the_place_of_the_committed_ones_is_said(is_checkout, tmp_path, monkeypatch, capsys):
+    checkout = tmp_path / "checkout"
+    (checkout / "results").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    monkeypatch.setattr(directories, "CHECKOUT", checkout if is_checkout else tmp_path / "site-packages")
+    assert recapture("history") == 2
+    where = (
+        f"the committed results are in {checkout}/results"
+        if is_checkout
+        else "the installed package has no results; they are in that folder of a checkout of its repository"
+    )
+    assert capsys.readouterr().err == f"recapture: results does not exist: {where}\n"
 
 
 def test_a_missing_results_directory_and_records_of_the_future_are_usage_errors(tmp_path):

@@ -23,6 +23,19 @@ def advice(record, **circumstances):
     return row_of(record, Circumstances(inputs=INPUTS, **circumstances)).advice
 
 
+@pytest.mark.parametrize(
+    ("kind", "begins"),
+    [
+        ("torch._inductor.exc.InductorError", "torch.export accepts the program, and Inductor cannot compile it"),
+        ("torch._dynamo.exc.Unsupported", "it needs a program that torch.export accepts"),
+    ],
+)
+def test_an_export_that_fails_is_told_from_a_compilation_that_does(kind, begins):
+    error = ErrorInfo(type=kind, message="NotImplementedError: Cannot access storage", fingerprint="0")
+    record = recorded("aoti", Verdict.ERROR, phase="capture", error=error)
+    assert advice(record).startswith(begins)
+
+
 def refused_call(compiler):
     return recorded(compiler, Verdict.ERROR, phase="call", input="held_out[0]", message="Guard failed")
 

@@ -54,7 +54,10 @@ def checks_table(checks: Sequence[Check]) -> str:
 
     rows = [[check.name, check.status, check.found, check.mend] for check in checks]
     width = shutil.get_terminal_size(FALLBACK_SIZE).columns
-    lines = terminal_lines(Table(["check", "status", "found", "fix"], rows), width=width, wrapped=(2, 3))
+    headers = ["check", "status", "found", "fix"]
+    if not any(check.mend for check in checks):  # an empty column would leave less room for the others
+        headers, rows = headers[:-1], [row[:-1] for row in rows]
+    lines = terminal_lines(Table(headers, rows), width=width, wrapped=(2, 3))
     faults, warnings, unknown = (
         sum(check.status == status for check in checks) for status in ("fault", "warning", "unknown")
     )

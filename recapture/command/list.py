@@ -10,7 +10,7 @@ import click
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.text import plural
 from recapture.command.options import require_torch, suite_option
-from recapture.command.output import echo, print_json
+from recapture.command.output import echo, echo_error, echo_line, print_json
 from recapture.known.issues import chosen_issues
 from recapture.machine.hardware import cores
 
@@ -86,8 +86,9 @@ def _list_compilers(what: tuple[str, ...], *, as_json: bool) -> int:
     if not as_json:
         lacking = {compiler.name: ", ".join(absent_modules(compiler.requires)) for compiler in compilers}
         named = [compiler.name for compiler in compilers if compiler.only_when_named]
-        echo(
-            "\nrun only when named: "
+        echo("")
+        echo_line(
+            "run only when named: "
             + ", ".join(f"{name} (needs {lacking[name]})" if lacking[name] else name for name in named)
         )
     return 0
@@ -103,11 +104,11 @@ def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) ->
     suites = _collected(selection.suites)
     for info in suites:
         if info.error is not None:
-            echo(f"recapture: suite {info.name!r} cannot be collected: {info.error}", err=True)
+            echo_error(f"suite {info.name!r} cannot be collected: {info.error}")
             status = 2
         for case in info.refused:
             if matches is None or matches(f"{info.name}::{case.name}"):
-                echo(f"recapture: in suite {info.name!r}, {case}", err=True)
+                echo_error(f"in suite {info.name!r}, {case}")
                 status = 2
     cases = [(f"{info.name}::{case.name}", case) for info in suites for case in info.cases]
     cases = [(address, case) for address, case in cases if matches is None or matches(address)]
@@ -120,7 +121,9 @@ def _list_cases(what: tuple[str, ...], keyword: str | None, *, as_json: bool) ->
         groups = "; ".join(
             f"{name} ({', '.join(suite.name for suite in group)})" for name, group in shipped_groups().items()
         )
-        echo(f"\nrun only when named: {groups}" if groups else "")
+        echo("")
+        if groups:
+            echo_line(f"run only when named: {groups}")
     return status
 
 
@@ -213,4 +216,4 @@ def _print(lines: Iterable[str], rows: list[Any], *, as_json: bool) -> None:
         print_json(rows)
     else:
         for line in lines:
-            echo(line)
+            echo_line(line, hang=4)

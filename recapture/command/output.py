@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -80,9 +82,19 @@ def write_beside(path: Path, text: str) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
+def echo_line(line: str, *, err: bool = False, hang: int = 2) -> None:
+    """Print a line as `echo` does. A terminal gets it wrapped between words, further lines indented by `hang` more."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        indent = " " * (len(line) - len(line.lstrip(" ")) + hang)
+        width = shutil.get_terminal_size().columns
+        layout = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        line = layout.fill(line)
+    echo(line, err=err)
+
+
 def echo_error(text: str) -> None:
     """Print one line to standard error, with the program's name as prefix."""
-    click.echo(f"recapture: {shorten(text, LONGEST_ERROR)}", err=True)
+    echo_line(f"recapture: {shorten(text, LONGEST_ERROR)}", err=True)
 
 
 def warn_if_misfiled(results: Results) -> None:

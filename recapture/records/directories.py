@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.paths import CHECKOUT
 from recapture.base.text import plural
 from recapture.machine.environment import ENVIRONMENT, read_environment
 from recapture.records.eager_file import read_eager
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from recapture.machine.environment import Environment
     from recapture.records.eager_file import CaseKey, EagerRow
     from recapture.records.record import Record
+
+RESULTS = "results"
+"""Name of the folder of results, where no other is named."""
 
 REPORT = "conformance.md"
 """Name of the rendered report beside the records; the program never reads it."""
@@ -110,13 +114,23 @@ def find_results(root: Path, *, needed: bool = True) -> list[Path]:
             raise UsageError(f"{root} is not a directory")
         beside = root.parent.iterdir() if root.parent.is_dir() else ()
         near = did_you_mean(root.name, [entry.name for entry in beside if entry.is_dir()])
-        raise UsageError(f"{root} does not exist{near}")
+        raise UsageError(f"{root} does not exist{near}{_where_recorded(str(root))}")
     folders = sorted({path.parent for path in root.rglob(CONFORMANCE)} - set(root.rglob(f"{BEFORE}*")))
     if needed and not folders:
         interrupted = any(True for _ in root.rglob(PARTIAL))
         hint = " (a run there was interrupted: finish it with --resume)" if interrupted else ""
         raise UsageError(f"no {CONFORMANCE} in {root}{hint}")
     return folders
+
+
+def _where_recorded(root: str) -> str:
+    """Say where the committed results are, for the default folder: it is found in a checkout alone."""
+    if root != RESULTS:
+        return ""
+    checkout = CHECKOUT / RESULTS
+    if checkout.is_dir():
+        return f": the committed results are in {checkout}"
+    return ": the installed package has no results; they are in that folder of a checkout of its repository"
 
 
 def read_results(directory: Path, known: dict[bytes, Record] | None = None) -> Results:

@@ -18,7 +18,7 @@ from recapture.report.differences import commonest_difference, culprit, noted_nu
 from recapture.report.document import Inline, Span, Table
 from recapture.report.groups import FEWEST, Group, failure_groups, static_refusals, suspects
 from recapture.report.summary import ClaimStatus, in_matrix
-from recapture.report.terminal_writer import GAP, say, say_all, terminal_lines
+from recapture.report.terminal_writer import GAP, say, say_all, say_wrapped, terminal_lines
 
 MARK_STYLES = summary.COLOURS | {"wrong": "bold white on red"}
 """The style of a mark in the matrix, by the tone of its verdict."""
@@ -69,20 +69,21 @@ def print_summary(
     say(console, f"{where.image} on {where.capability}", "bold")
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in summary.counts_by_verdict(records).items())
     accounting, complete = environment_facts.accounting(records, environment)
-    say(console, f"{accounting}: {verdicts or 'none'}", "" if complete else "bold red")
+    say_wrapped(console, f"{accounting}: {verdicts or 'none'}", "" if complete else "bold red")
     for name, error in environment_facts.uncollected(environment):
-        say(console, f"suite {name} could not be collected: {shorten(error, MESSAGE_LIMIT)}", "bold red")
+        say_wrapped(console, f"suite {name} could not be collected: {shorten(error, MESSAGE_LIMIT)}", "bold red")
     for check in environment_facts.failing_checks(environment):
-        say(console, f"the machine is at fault: {shorten(check, MESSAGE_LIMIT)}", "bold red")
+        say_wrapped(console, f"the machine is at fault: {shorten(check, MESSAGE_LIMIT)}", "bold red")
     in_tables, left_out = in_matrix(records)
     if records and not _print_matrix(console, in_tables):
         _print_counts(console, in_tables)
     if left_out:
-        say(console, left_out)
+        say_wrapped(console, left_out)
     _print_silent_wrongs(console, summary.silent_wrongs(records), directory / REPORT)
     _print_suspects(console, [suspect.case for suspect in suspects(records)])
     _print_failures(console, failure_groups(records), directory / REPORT)
-    say_all(console, list(map(str, static_refusals(records))))
+    for refusals in static_refusals(records):
+        say_wrapped(console, str(refusals))
     _print_noted(console, records)
     _print_claims(console, records)
 
@@ -147,14 +148,15 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
             say(console, shorten(line, console.width) if console.is_terminal else one_line(line))
         return
     heading = f"silently wrong: {plural(number, 'cell')} of {plural(len(by_case), 'case')}{_by_kind(by_case)}"
-    say(console, f"\n{heading}", "bold red")
+    say(console)
+    say_wrapped(console, heading, "bold red")
     ordered = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
     named = [_WrongCase(case, cells) for case, cells in ordered[:WRONG_CASES_NAMED]]
     say_all(console, terminal_lines(_wrong_table(named, _line_width(console))))
     others = ordered[WRONG_CASES_NAMED:]
     if others:
         cells_left = plural(sum(len(cells) for _, cells in others), "cell")
-        say(console, f"and {plural(len(others), 'more case')} ({cells_left}): see {report}")
+        say_wrapped(console, f"and {plural(len(others), 'more case')} ({cells_left}): see {report}")
 
 
 def _print_suspects(console: Console, cases: Sequence[str]) -> None:
@@ -162,7 +164,8 @@ def _print_suspects(console: Console, cases: Sequence[str]) -> None:
     if cases:
         more = f" and {len(cases) - SUSPECTS_NAMED} more" if len(cases) > SUSPECTS_NAMED else ""
         names = ", ".join(one_line(case) for case in cases[:SUSPECTS_NAMED])
-        say(console, f"reference suspect, {FEWEST} or more unrelated compilers show the same difference: {names}{more}")
+        reason = f"{FEWEST} or more unrelated compilers show the same difference"
+        say_wrapped(console, f"reference suspect, {reason}: {names}{more}")
 
 
 def _by_kind(by_case: dict[str, list[Record]]) -> str:
@@ -178,7 +181,8 @@ def _print_noted(console: Console, records: Sequence[Record]) -> None:
         return
     cells = plural(sum(bool(record.noted) for record in records), "cell")
     kinds = ", ".join(f"{kind} {number}" for kind, number in numbers.items())
-    say(console, f"\ndifferences that do not decide a verdict: {cells} ({kinds})", "bold")
+    say(console)
+    say_wrapped(console, f"differences that do not decide a verdict: {cells} ({kinds})", "bold")
 
 
 class _WrongCase:
@@ -249,7 +253,7 @@ def _print_failures(console: Console, groups: Sequence[Group], report: Path) -> 
         line = f"{summary.measured(first)}, {first.cell}: {group.text}"
         say(console, f"{len(group.records):>4} {shorten(line, width)}")
     if len(groups) > FAILURES_NAMED:
-        say(console, f"and {len(groups) - FAILURES_NAMED} more: see {report}")
+        say_wrapped(console, f"and {len(groups) - FAILURES_NAMED} more: see {report}")
 
 
 def _print_claims(console: Console, records: Sequence[Record]) -> None:
@@ -261,7 +265,7 @@ def _print_claims(console: Console, records: Sequence[Record]) -> None:
         ids = [claim for claim, cells in by_id.items() if summary.overall_status(cells) is status]
         if ids:
             more = f" and {len(ids) - CLAIMS_NAMED} more" if len(ids) > CLAIMS_NAMED else ""
-            say(console, f"  {len(ids):>3} {status}: {', '.join(ids[:CLAIMS_NAMED])}{more}")
+            say_wrapped(console, f"{len(ids):>3} {status}: {', '.join(ids[:CLAIMS_NAMED])}{more}", indent=2)
 
 
 def _styled(record: Record) -> Span:

@@ -64,6 +64,9 @@ _GUARD = re.compile(r"\bguard", re.IGNORECASE)
 
 _INSTEAD_OF_A_RECORDING = "use torch.compile or torch.export"
 
+_WHILE_COMPILING = re.compile(r"\b_inductor\b|InductorError|CppCompileError")
+"""The types of exceptions that Inductor raises for a program that was captured."""
+
 _OF_A_RESULT = re.compile(
     r"output of the tracer|Tracer cannot infer type|Only tensors, lists|didn't return any values|"
     r"unrecognized type .* at output|^argument of type: <class"
@@ -338,6 +341,9 @@ def _if_wrong(record: Record, around: Circumstances) -> str:
 
 def _if_refused(record: Record) -> str:
     message = "" if record.error is None else record.error.message
+    family = compiler_facts(record.compiler).family
+    if family == Family.AOTI and record.error is not None and _WHILE_COMPILING.search(record.error.type):
+        return "torch.export accepts the program, and Inductor cannot compile it: run the exported program instead"
     if _OF_A_RESULT.search(message):
         return "it cannot record a result of this type: return tensors or tuples of them, or use torch.compile"
     if _UNKNOWN_TO_FX in message:
@@ -361,9 +367,7 @@ def _if_refused(record: Record) -> str:
         Family.SCRIPT: "TorchScript does not know this construct: use torch.compile or torch.export",
         Family.AOTI: "it needs a program that torch.export accepts",
     }
-    return by_family.get(
-        compiler_facts(record.compiler).family, "`recapture migrate` names the line, and what other code does instead"
-    )
+    return by_family.get(family, "`recapture migrate` names the line, and what other code does instead")
 
 
 def _if_failed(record: Record, around: Circumstances) -> str:

@@ -218,8 +218,8 @@ class _Stream:
         """Say how much will be called, before anything is."""
         if request.derive:
             echo_error(
-                f"{plural(len(self.left), 'compiler')}; each is called with the example and at most "
-                f"{plural(request.most_inputs, 'derived input')}"
+                f"{plural(len(self.left), 'compiler')}, each called with the example and at most "
+                f"{plural(request.most_inputs, 'other input')}"
             )
 
     def prepared(self, prepared: Prepared) -> None:

@@ -30,7 +30,7 @@ from recapture.report.document import (
 )
 from recapture.report.markdown_writer import to_markdown
 from recapture.report.summary import natural_key
-from recapture.report.terminal_writer import say, say_all, terminal_lines
+from recapture.report.terminal_writer import say, say_all, say_wrapped, terminal_lines
 from recapture.tools.speed.figures import geometric_mean
 from recapture.tools.speed.remarks import best, best_first, drift, remarks
 from recapture.tools.speed.speedups import Claimed, Configuration, Finding, Measured, Row, Speedups
@@ -396,7 +396,7 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
         for claim in row.claims:
             measured = ratio_text(row.measured.speedup) if row.measured else str(row.verdict)
             where = f"{row.workload} {row.configuration}"
-            say(
+            say_wrapped(
                 console,
                 f"claim {claim.id}: {claim_status(row, claim)}: {where}: {measured}, published {claim.published}",
             )

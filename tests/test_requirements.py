@@ -17,7 +17,7 @@ from recapture.images.interpreter import Interpreter
 from recapture.images.requirements import Requirements, _conflict, build_layer, check_against, to_install
 from recapture.images.uv import find_uv
 from recapture.machine import pins
-from recapture.machine.pins import find_image, find_release
+from recapture.machine.pins import find_image, find_release, lock_path
 
 IMAGE = "torch2.6.0-cu124"
 
@@ -100,7 +100,7 @@ def test_packages_of_the_image_are_not_installed_again(tmp_path):
         "numpy==2.1.2 \\\n    --hash=sha256:cc\n"
         "timm @ https://example.org/timm.whl \\\n    --hash=sha256:dd\ntorch==2.6.0\n-e ./local\n"
     )
-    hashed, others = to_install(resolved, find_image(IMAGE), written(tmp_path, "einops\n"))
+    hashed, others = to_install(resolved, lock_path(IMAGE), written(tmp_path, "einops\n"))
     assert hashed == (
         "einops==0.8.1 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n"
         "timm @ https://example.org/timm.whl \\\n    --hash=sha256:dd\n"

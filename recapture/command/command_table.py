@@ -35,6 +35,11 @@ COMMANDS = {
         "Your own code",
         "Say what moving it from TorchScript to other compilers takes.",
     ),
+    "upgrade": Command(
+        "recapture.tools.upgrade.upgrade_command:upgrade_command",
+        "Your own code",
+        "Run your test suite on several releases, and say what is new.",
+    ),
     "list": Command(
         "recapture.command.list:list_command",
         "The suites",
@@ -98,7 +103,7 @@ COMMANDS = {
     "bisect": Command(
         "recapture.tools.upgrade.bisect_command:bisect_command",
         "Many releases and machines",
-        "Find the releases or packages that turned a cell bad or right.",
+        "Find the release or package that turned a cell or a command bad.",
     ),
     "matrix": Command(
         "recapture.tools.fleet.matrix_command:matrix_command",

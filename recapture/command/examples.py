@@ -10,6 +10,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "recapture check my_model.py:Net --input 8x4 --across 2.6.0,2.11.0 --with requirements.txt",
     ),
     "migrate": ("recapture migrate my_model.py:Net --input 8x3x224x224",),
+    "upgrade": (
+        "recapture upgrade --across 2.6.0,2.11.0 -- pytest tests/",
+        "recapture upgrade --across 2.11.0 --baseline recapture-baseline.json -- pytest tests/",
+    ),
     "run": (
         "recapture run control_flow --compiler jit.trace --compiler compile",
         "recapture run control_flow::branch_on_sum --image torch2.6.0-cu124",
@@ -37,7 +41,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "recapture diff results/torch2.6.0-cu124/cpu results/torch2.11.0-cu130/cpu",
         "recapture diff before/ after/ --fail-on regression",
     ),
-    "bisect": ("recapture bisect control_flow::branch_on_sum::jit.trace --no-run",),
+    "bisect": (
+        "recapture bisect control_flow::branch_on_sum::jit.trace --no-run",
+        "recapture bisect --good 2.6.0 --bad 2.11.0 --test tests/test_it.py::test_it -- pytest tests/",
+    ),
     "history": ("recapture history control_flow::branch_on_sum", "recapture history --issues --json"),
     "data": ("recapture data", "recapture data --results results --output build/recapture-data"),
     "site": ("recapture site", "recapture site --data data.json.gz --output public"),

@@ -11,6 +11,7 @@ can be written by others is refused.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
 import shutil
@@ -76,6 +77,19 @@ class Stored(NamedTuple):
     used: float
 
 
+class UnpinnedRelease(NamedTuple):
+    """A torch that no image pins: its version or the file of its wheel, an index beside the usual, and its Python."""
+
+    torch: str
+    index_url: str
+    python: str
+
+    @property
+    def requirement(self) -> str:
+        """What uv installs."""
+        return self.torch if self.torch.endswith(".whl") else f"torch=={self.torch}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environments:
     """The environments in a folder; at most `keep` of them, and at most `limit` bytes, are kept at a time."""
@@ -113,20 +127,20 @@ class Environments:
         return has_lock and (self.root / _folder_name(image, mixed)).is_dir()
 
     @contextlib.contextmanager
-    def use_with(self, image: Image, requirements: Requirements) -> Iterator[Interpreter]:
+    def use_with(self, image: Image, requirements: Requirements, mixed: Path | None = None) -> Iterator[Interpreter]:
         """Yield the Python of the image's environment with further packages, which a layer holds.
 
-        The layer is made first if it is absent; it is kept and removed as an environment is. Raises UsageError if a
-        requirement does not fit the image's lock, and what `use` raises.
+        The layer is made first if it is absent; it is kept and removed as an environment is. `mixed` is another lock,
+        as in `use`. Raises UsageError if a requirement does not fit the lock, and what `use` raises.
         """
-        check_against(image, requirements)
-        digest = requirements.digest(lock_path(image.name))
+        check_against(image, requirements, mixed)
+        digest = requirements.digest(mixed or lock_path(image.name))
         name = f"{image.name}{LAYER}-{digest[:_HASH_DIGITS]}"
-        with self.use(image) as base:
+        with self.use(image, mixed) as base:
 
             def make(handle: int) -> None:
                 self._make_room(LAYER_BYTES)
-                self._make_layer(image, name, handle, base, requirements)
+                self._make_layer(image, name, handle, base, requirements, mixed)
 
             with self._present(name, make) as (held, _):
                 yield layer_on(base, self.root / name, held)
@@ -153,6 +167,22 @@ class Environments:
                 if not os.path.lexists(self.root / name):
                     make(handle)
                     is_new = True
+
+    @contextlib.contextmanager
+    def use_unpinned(self, release: UnpinnedRelease, requirements: Requirements) -> Iterator[Interpreter]:
+        """Yield the Python of an environment with a torch that no image pins, and what the requirements name.
+
+        uv chooses every other version as of today. Raises EnvironmentUnfitError, in one line, if it cannot be made.
+        """
+        text = "\n".join([*release, *(line for _, line in requirements.lines)])
+        name = f"unpinned-{hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]}"
+
+        def make(handle: int) -> None:
+            self._make_room()
+            self._make_unpinned(release, requirements, name, handle)
+
+        with self._present(name, make) as (held, _):
+            yield Interpreter.of_environment(self.root / name, keep_open=(held,))
 
     def stored(self) -> list[Stored]:
         """Return the complete environments, and links in their place, the least recently used first."""
@@ -263,7 +293,42 @@ class Environments:
                 shutil.rmtree(folder, ignore_errors=True)
         self.show(f"made in {time.monotonic() - started:.0f} s, {_size(self.root / name) / 1e9:.1f} GB")
 
-    def _make_layer(self, image: Image, name: str, handle: int, base: Interpreter, requirements: Requirements) -> None:
+    def _make_unpinned(self, release: UnpinnedRelease, requirements: Requirements, name: str, handle: int) -> None:
+        """Install a torch that no image pins, with the requirements, under a temporary name; publish it."""
+        uv = find_uv("make environments")
+        python = find_python(release.python)
+        self.show(f"making an environment of its own for torch {release.torch}, which is not pinned")
+        started = time.monotonic()
+        partial = self.root / f".{name}{_PARTIAL}"
+        interpreter = Interpreter.of_environment(partial, keep_open=(handle,))
+        variables = {**interpreter.variables, "UV_HTTP_TIMEOUT": os.environ.get("UV_HTTP_TIMEOUT", "300")}
+        variables.setdefault("UV_CACHE_DIR", str(self.root / _WHEELS))
+        create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
+        install = [uv, "pip", "install", "--quiet", "--prerelease", "if-necessary-or-explicit"]
+        install += ["--index", release.index_url] if release.index_url else []
+        install += ["--python", str(interpreter.python), release.requirement]
+        install += [word for path in requirements.files for word in ("-r", str(path))]
+        try:
+            partial.mkdir(mode=0o700)
+            for words in ((*create, "--python", str(python), str(partial)), install):
+                # From the user's folder, to which a relative path of the requirements leads.
+                run_uv(words, folder=Path.cwd(), environment=variables, keep_open=(handle,))
+            self._lock_of(name).touch()
+            partial.rename(self.root / name)
+        finally:
+            for folder in (partial, self.root / _WHEELS):
+                shutil.rmtree(folder, ignore_errors=True)
+        self.show(f"made in {time.monotonic() - started:.0f} s, {_size(self.root / name) / 1e9:.1f} GB")
+
+    def _make_layer(
+        self,
+        image: Image,
+        name: str,
+        handle: int,
+        base: Interpreter,
+        requirements: Requirements,
+        mixed: Path | None = None,
+    ) -> None:
         """Make a layer under a temporary name, check that it shadows no package of the image, and publish it."""
         names = ", ".join(path.name for path in requirements.files)
         self.show(f"installing {names} for {image.name}")
@@ -273,8 +338,9 @@ class Environments:
         variables.setdefault("UV_CACHE_DIR", str(self.root / _WHEELS))
         try:
             partial.mkdir(mode=0o700)
-            build_layer(image, base, requirements, partial, variables)
-            check_installed(layer_on(base, partial, handle), image, f"{names} changes packages of the image")
+            build_layer(image, base, requirements, partial, variables, mixed)
+            if mixed is None:  # a mixed lock belongs to no image
+                check_installed(layer_on(base, partial, handle), image, f"{names} changes packages of the image")
             self._lock_of(name).touch()
             partial.rename(self.root / name)
         finally:

@@ -138,9 +138,12 @@ def _unquoted(text: str) -> str:
     return text.strip().strip("'\"")
 
 
-def check_against(image: Image, requirements: Requirements) -> None:
-    """Raise UsageError, naming both, if a requirement excludes the version or the file that the image pins."""
-    lock = lock_path(image.name)
+def check_against(image: Image, requirements: Requirements, mixed: Path | None = None) -> None:
+    """Raise UsageError, naming both, if a requirement excludes the version or the file that the image pins.
+
+    `mixed` is another lock, which takes the place of the image's.
+    """
+    lock = mixed or lock_path(image.name)
     locked, entries = read_lock(lock), _entries(lock_text(lock))
     marker_values = {
         "python_version": image.python,
@@ -163,14 +166,23 @@ def check_against(image: Image, requirements: Requirements) -> None:
 
 
 def build_layer(
-    image: Image, base: Interpreter, requirements: Requirements, partial: Path, variables: Mapping[str, str]
+    image: Image,
+    base: Interpreter,
+    requirements: Requirements,
+    partial: Path,
+    variables: Mapping[str, str],
+    mixed: Path | None = None,
 ) -> None:
-    """Make a layer in the folder `partial`; raises UsageError or EnvironmentUnfitError, in one line."""
+    """Make a layer in the folder `partial`; raises UsageError or EnvironmentUnfitError, in one line.
+
+    `mixed` is the lock of the environment below, if that is not the image's own.
+    """
+    lock = mixed or lock_path(image.name)
     uv = find_uv("make environments")
     create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
     run_uv((*create, "--python", str(base.python), str(partial)), folder=partial.parent, environment=variables)
-    resolved = _resolve(uv, image, base.python, requirements, partial, variables)
-    hashed, others = to_install(resolved, image, requirements)
+    resolved = _resolve(uv, image, lock, base.python, requirements, partial, variables)
+    hashed, others = to_install(resolved, lock, requirements)
     (own,) = partial.glob("lib/python*/site-packages")
     (below,) = base.python.parent.parent.glob("lib/python*/site-packages")
     (own / _BELOW).write_text(f"import site; site.addsitedir({str(below)!r})\n", encoding="utf-8")
@@ -201,13 +213,19 @@ def _names(requirements: Requirements) -> str:
 
 
 def _resolve(
-    uv: str, image: Image, python: Path, requirements: Requirements, folder: Path, variables: Mapping[str, str]
+    uv: str,
+    image: Image,
+    lock: Path,
+    python: Path,
+    requirements: Requirements,
+    folder: Path,
+    variables: Mapping[str, str],
 ) -> str:
-    """Return the packages that the requirements need, at versions that fit the image's lock, with hashes.
+    """Return the packages that the requirements need, at versions that fit the lock, with hashes.
 
     `folder` is for temporary files. Raises UsageError, in one line, if there are no such versions.
     """
-    locked = read_lock(lock_path(image.name))
+    locked = read_lock(lock)
     constraints, resolved = folder / "constraints.txt", folder / "resolved.txt"
     constraints.write_text("".join(f"{name}=={version}\n" for name, version in locked.items()), encoding="utf-8")
     words = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
@@ -237,13 +255,13 @@ def _conflict(message: str, locked: Mapping[str, str], image: Image) -> str:
     return message.partition("╰─▶")[2].strip() or message
 
 
-def to_install(resolved: str, image: Image, requirements: Requirements) -> tuple[str, str]:
-    """Return the entries of a resolved file that the image lacks: those with hashes, and those without.
+def to_install(resolved: str, lock: Path, requirements: Requirements) -> tuple[str, str]:
+    """Return the entries of a resolved file that a lock lacks: those with hashes, and those without.
 
     The user's own hashes replace those of the index. Folders and repositories have no hash. Raises UsageError for a
     package without a hash of the user's where the requirements demand hashes for all.
     """
-    locked = read_lock(lock_path(image.name))
+    locked = read_lock(lock)
     demanded = "--require-hashes" in requirements.options
     hashed = others = ""
     for name, entry in _entries(resolved).items():

@@ -10,7 +10,7 @@ import msgspec
 from recapture.base.errors import RecaptureError, UsageError
 from recapture.base.text import plural
 from recapture.cases.collection import find_suites
-from recapture.command.options import PathParameter, check_device
+from recapture.command.options import PathParameter, check_device, takes
 from recapture.command.output import echo, print_json
 from recapture.machine.pins import Image, find_image, load_images
 from recapture.records.directories import find_results, read_results
@@ -27,21 +27,68 @@ from recapture.tools.upgrade.cell_bisect import (
     search_packages,
     search_releases,
 )
+from recapture.tools.upgrade.command_options import CommandAfterDashes, CommandOptions, words_after_dashes
+from recapture.tools.upgrade.command_search import CommandSearchOptions, bisect_words
 from recapture.tools.upgrade.package_versions import releases_from
 
 
-@click.command("bisect")
-@click.argument("cell", metavar="CELL")
-@click.option("--good", metavar="IMAGE", help="An image in which the cell is right.")
-@click.option("--bad", metavar="IMAGE", help="An image in which it is wrong or fails.")
+@click.command("bisect", cls=CommandAfterDashes)
+@click.argument("cell", metavar="[CELL]", required=False)
+@click.option("--good", metavar="IMAGE|RELEASE", help="An image in which the cell or the command is right.")
+@click.option("--bad", metavar="IMAGE|RELEASE", help="An image in which it is wrong or fails.")
 @click.option("--image", "within", metavar="IMAGE", help="The image in which versions of one package are tried.")
 @click.option("--package", metavar="NAME[==VERSION]", help="Its versions up to this, or to the newest.")
 @click.option("--results", type=PathParameter(), default=Path("results"), show_default=True, help="Recorded results.")
 @click.option("--device", default="cpu", callback=check_device, metavar="cpu|cuda", help="Device to run on.")
-@click.option("--keep", type=click.IntRange(1), metavar="N", help="The most environments on disk, 5 to 7 GB each.")
 @click.option("--no-run", is_flag=True, help="Use the recorded results alone.")
+@takes(of_command=CommandSearchOptions, options=CommandOptions)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.pass_context
 def bisect_command(
+    context: click.Context,
+    cell: str | None,
+    good: str | None,
+    bad: str | None,
+    within: str | None,
+    package: str | None,
+    results: Path,
+    device: str,
+    of_command: CommandSearchOptions,
+    options: CommandOptions,
+    *,
+    no_run: bool,
+    as_json: bool,
+) -> None:
+    """Find the release, or the package, that turned a cell or a command bad.
+
+    CELL is SUITE::NAME::COMPILER. What the results have recorded is not run again; between two images that differ, and
+    that have others between them, the cell runs in environments made with uv; where these are there already, up to four
+    run beside each other. With --good and --bad of one torch release, such as an image and its drifted twin, packages
+    are exchanged one by one. With --image and --package, one image gets other versions of one package: those between
+    its own and the one named.
+
+    COMMAND is any command: it is good if it ends with status 0, undecided with 125, and bad otherwise, as for git
+    bisect run. With --test, one test of pytest decides, and with --metric a number that it prints. It is searched over
+    the releases first, and then over the packages that differ between the two neighbours.
+    """
+    words = words_after_dashes(context)
+    if (good is None) != (bad is None):
+        raise UsageError("--good and --bad belong together")
+    if words:
+        if cell is not None:
+            raise UsageError(f"give a cell or a command, and not both: {cell!r} stands before the two dashes")
+        if within is not None or package is not None or no_run:
+            raise UsageError("--image, --package and --no-run are for a cell")
+        bisect_words(words, good, bad, of_command, options, as_json=as_json)
+        return
+    if of_command.given:
+        raise UsageError("--across, --test, --metric and --worse are for a command: write it after two dashes")
+    if cell is None:
+        raise UsageError("name a cell, SUITE::NAME::COMPILER, or a command after two dashes")
+    _bisect_cell(cell, good, bad, within, package, results, device, options.keep, no_run=no_run, as_json=as_json)
+
+
+def _bisect_cell(
     cell: str,
     good: str | None,
     bad: str | None,
@@ -54,18 +101,9 @@ def bisect_command(
     no_run: bool,
     as_json: bool,
 ) -> None:
-    """Find the releases that turned CELL bad or right, or the packages that did within one release.
-
-    CELL is SUITE::NAME::COMPILER. What the results have recorded is not run again; between two images that differ, and
-    that have others between them, the cell runs in environments made with uv; where these are there already, up to four
-    run beside each other. With --good and --bad of one torch release, such as an image and its drifted twin, packages
-    are exchanged one by one. With --image and --package, one image gets other versions of one package: those between
-    its own and the one named.
-    """
+    """Find the releases or packages that turned a cell bad or right, and print them."""
     if cell.count("::") != 2:
         raise UsageError(f"{cell!r} is not a cell: write SUITE::NAME::COMPILER")
-    if (good is None) != (bad is None):
-        raise UsageError("--good and --bad belong together")
     if (within is None) != (package is None):
         raise UsageError("--image and --package belong together")
     if within is not None and good is not None:

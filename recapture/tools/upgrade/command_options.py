@@ -1,0 +1,93 @@
+"""The options of `upgrade` and `bisect` that say how a command is run, and the command itself, after two dashes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from recapture.base.option_fields import option
+from recapture.command.output import echo_error
+from recapture.images.environments import environments_folder
+from recapture.tools.upgrade.places import Install, Places, project_requirements
+
+_WORDS = "recapture.words_after_dashes"
+"""Key of the context's notes for the words after two dashes."""
+
+
+class CommandAfterDashes(click.Command):
+    """A command of recapture that takes another command after ``--``, which click would not tell from arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take what follows the first two dashes aside, and parse the words before them."""
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta[_WORDS] = tuple(args[place + 1 :])
+            args = args[:place]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the pieces of the line of usage, with the command at its end."""
+        return [*super().collect_usage_pieces(ctx), "-- COMMAND"]
+
+
+def words_after_dashes(context: click.Context) -> tuple[str, ...]:
+    """Return the words after two dashes; none if there are none."""
+    words: tuple[str, ...] = context.meta.get(_WORDS, ())
+    return words
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandOptions:
+    """How a user's command is run in the environments of releases."""
+
+    requirements: tuple[Path, ...] = option(
+        "--with",
+        default=(),
+        metavar="FILE",
+        parse=Path,
+        help="A requirements file of what the command needs besides the project; may be given several times.",
+    )
+    install: Install | None = option(
+        "--install",
+        default=None,
+        help="How the project of this folder is installed. [default: editable, if it has a pyproject.toml or setup.py]",
+    )
+    extras: tuple[str, ...] = option(
+        "--extra", default=(), metavar="NAME", help="An extra of the project to install; may be given several times."
+    )
+    index: str = option(
+        "--index", default="", metavar="URL", help="A package index with a torch that no image has, such as a nightly."
+    )
+    timeout: float = option(
+        "--timeout",
+        default=600.0,
+        between=(0.1, None),
+        metavar="SECONDS",
+        help="A test that takes longer is ended and counts as failing; so is a command of another kind.",
+    )
+    keep: int | None = option("--keep", default=None, between=(1, None), help="The most environments on disk.")
+    state: Path | None = option(
+        "--state",
+        default=None,
+        metavar="FOLDER",
+        help="Where finished runs are, from which an interrupted command continues. [default: in the cache folder]",
+    )
+
+    def places(self, words: tuple[str, ...], root: Path, state: Path) -> Places:
+        """Return what makes the environments."""
+        requirements = project_requirements(
+            root, state, self.requirements, words, install=self.install, extras=self.extras
+        )
+        return Places(requirements=requirements, keep=self.keep, show=echo_error)
+
+    def folder(self, kind: Literal["upgrade", "bisect"], words: tuple[str, ...], root: Path) -> Path:
+        """Return the folder for what was run: the user's, or one of this command and folder alone."""
+        if self.state is not None:
+            return self.state.absolute()
+        text = "\0".join([str(root), *words])
+        name = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+        return environments_folder().parent / kind / f"{root.name or 'root'}-{name}"

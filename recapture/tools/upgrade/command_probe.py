@@ -1,0 +1,204 @@
+"""What a command says in one environment: by its exit status, by one of its tests, or by a number that it prints."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
+from recapture.base.text import shorten
+from recapture.tools.upgrade.command_bisect import Answer, State
+from recapture.tools.upgrade.outcomes import COMMAND, NOT_RUN, TestOutcome
+from recapture.tools.upgrade.places import Place, Places, sources_digest
+from recapture.tools.upgrade.rounds import Round, RoundResult
+
+SKIP = 125
+"""Exit status that says that an environment cannot be judged, as for ``git bisect run``."""
+
+_NO_COMMAND = (126, 127)
+
+REPEATS = 6
+"""Runs of a command whose number decides: their extremes hold its median with a probability of 97 %."""
+
+MOST_REPEATS = 24
+"""Runs after which a number that is neither good nor bad is left undecided."""
+
+REASON = 200
+"""Characters of the reason of an answer."""
+
+Worse = Literal["higher", "lower"]
+
+
+@dataclass(kw_only=True)
+class CommandProbe:
+    """Runs `words` in the folder `root`; `test` is the one test that decides, None if the exit status does."""
+
+    words: tuple[str, ...]
+    root: Path
+    state: Path
+    places: Places
+    timeout: float
+    test: str | None = None
+
+    def __call__(self, place: Place, *, run: int = 1) -> Answer:
+        """Return the answer of a place; what an earlier call has run is not run again."""
+        try:
+            result = self.round_of(place, run)
+        except EnvironmentUnfitError as error:
+            return Answer(state="skip", why=shorten(str(error), REASON))
+        return self._of_test(result) if self.test is not None else self._of_status(result)
+
+    def round_of(self, place: Place, run: int) -> RoundResult:
+        """Return the result of one run of the command in a place."""
+        round_ = self._round(place, run)
+        complete = round_.result()
+        if complete is not None:
+            return complete
+        with self.places.interpreter(place) as interpreter:
+            return round_.run(interpreter)
+
+    def output_of(self, place: Place, run: int) -> str:
+        """Return what the command printed in one run."""
+        return self._round(place, run).output()
+
+    def _round(self, place: Place, run: int) -> Round:
+        only = None if self.test is None else (self.test,)
+        text = "\0".join(
+            [*self.words, str(self.timeout), self.places.key(place), sources_digest(self.root), *(only or ())]
+        )
+        key = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+        folder = self.state / f"{re.sub(r'[^A-Za-z0-9.+-]', '_', place.name)}-{key[:12]}" / f"run-{run}"
+        return Round(folder=folder, words=self.words, root=self.root, timeout=self.timeout, key=key, only=only)
+
+    def _of_status(self, result: RoundResult) -> Answer:
+        """Return the answer of the exit status: 0 is good, 125 says nothing, every other is bad."""
+        row = next(row for row in result.tests if row.test == COMMAND)
+        failing = [other for other in result.tests if other.fails and other.test != COMMAND]
+        if result.status in _NO_COMMAND:
+            raise UsageError(f"{self.words[0]!r} cannot be run: {row.failure.message if row.failure else ''}")
+        if result.status == SKIP and not failing:
+            return Answer(state="skip", why=f"exit status {SKIP}")
+        if row.fails:
+            return _bad([row])
+        if failing or result.status != 0:
+            return _bad(failing)
+        return Answer(state="good")
+
+    def _of_test(self, result: RoundResult) -> Answer:
+        """Return the answer of the one test; a file that cannot be collected answers for its tests."""
+        rows = {row.test: row for row in result.tests}
+        row = rows.get(str(self.test))
+        if row is None or row.outcome == NOT_RUN:
+            files = [other for other in result.tests if other.outcome == "uncollected"]
+            file = next((other for other in files if str(self.test).startswith(f"{other.test}::")), None)
+            if file is not None:
+                return _bad([file])
+            whole = rows[COMMAND]
+            why = whole.failure.sentence if whole.failure is not None else "the test was not collected"
+            return Answer(state="skip", why=shorten(why, REASON))
+        if row.fails:
+            return _bad([row])
+        return Answer(state="skip", why="skipped") if row.outcome == "skipped" else Answer(state="good")
+
+
+def _bad(rows: Sequence[TestOutcome]) -> Answer:
+    failures = [row.failure for row in rows if row.failure is not None]
+    if not failures:
+        return Answer(state="bad", why="it fails")
+    # The set of all failures: a mixture of packages that breaks in another way as well is no answer.
+    signatures = "\n".join(sorted({failure.signature for failure in failures}))
+    return Answer(
+        state="bad",
+        why=shorten(failures[0].sentence, REASON),
+        signature=hashlib.sha256(signatures.encode()).hexdigest()[:10] if len(failures) > 1 else failures[0].signature,
+        operator=failures[0].operator,
+    )
+
+
+@dataclass
+class NumberProbe:
+    """Judges a place by a number that the command prints, the first group of `pattern`, against a good and a bad place.
+
+    The last match in the output counts. The command runs `repeats` times; a place is judged if all its numbers lie on
+    one side of the middle between the numbers of the good and of the bad place, and else runs more often.
+    """
+
+    command: CommandProbe
+    pattern: re.Pattern[str]
+    worse: Worse
+    repeats: int = REPEATS
+    _middle: float = field(default=math.nan, init=False)
+
+    def calibrate(self, good: Place, bad: Place) -> str:
+        """Measure both ends; return why they cannot be told apart, or an empty string."""
+        ends = [self._numbers(place, self.repeats) for place in (good, bad)]
+        if not all(ends):
+            missing = good if not ends[0] else bad
+            raise UsageError(f"the command prints nothing on {missing.name} that {self.pattern.pattern!r} matches")
+        sign = 1 if self.worse == "higher" else -1
+        low, high = (sorted(sign * number for number in numbers) for numbers in ends)
+        if low[-1] >= high[0]:
+            first, last = (interval_text(numbers) for numbers in ends)
+            return f"{last} on {bad.name} is not certainly worse than {first} on {good.name}"
+        self._middle = sign * (low[-1] + high[0]) / 2
+        return ""
+
+    def __call__(self, place: Place, *, run: int = 1) -> Answer:
+        """Return the answer of a place; a further run measures it again, from the beginning."""
+        repeats = self.repeats
+        while True:
+            try:
+                numbers = self._numbers(place, repeats, first=1 + (run - 1) * MOST_REPEATS)
+            except RecaptureError as error:
+                return Answer(state="skip", why=shorten(str(error), REASON))
+            if not numbers:
+                return Answer(state="skip", why="no number")
+            state = self._state(numbers)
+            if state != "skip" or repeats >= MOST_REPEATS:
+                return Answer(state=state, why=interval_text(numbers), numbers=tuple(numbers))
+            repeats *= 2
+
+    def _state(self, numbers: Sequence[float]) -> State:
+        # With more runs, an outlier at either end no longer decides.
+        spare = max(0, (len(numbers) - self.repeats) // 4)
+        ordered = sorted(numbers)[spare : len(numbers) - spare]
+        above = [number > self._middle for number in ordered]
+        if all(above) or not any(above):
+            return "bad" if all(above) == (self.worse == "higher") else "good"
+        return "skip"
+
+    def _numbers(self, place: Place, repeats: int, first: int = 1) -> list[float]:
+        numbers = []
+        for run in range(first, first + repeats):
+            self.command.round_of(place, run)
+            matches = self.pattern.findall(self.command.output_of(place, run))
+            if not matches:
+                return []
+            try:
+                numbers.append(float(matches[-1]))
+            except ValueError:
+                raise UsageError(f"{self.pattern.pattern!r} matches {matches[-1]!r}, which is no number") from None
+        return numbers
+
+
+def interval_text(numbers: Sequence[float]) -> str:
+    """Return the median of some numbers with their extremes, such as ``4.1 [4, 4.3]``."""
+    ordered = sorted(numbers)
+    middle = ordered[len(ordered) // 2]
+    return f"{middle:g} [{ordered[0]:g}, {ordered[-1]:g}]"
+
+
+def number_pattern(text: str) -> re.Pattern[str]:
+    """Return the pattern of a number; raises UsageError unless it is one with one group."""
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise UsageError(f"--metric {text!r} is no regular expression: {error}") from None
+    if pattern.groups != 1:
+        raise UsageError(f"--metric {text!r} needs one group, which matches the number: 'loss=([0-9.]+)'")
+    return pattern

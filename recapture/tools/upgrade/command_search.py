@@ -1,0 +1,165 @@
+"""``recapture bisect -- COMMAND``: which release, or which package, turned a command bad."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from recapture.base.errors import UsageError
+from recapture.base.files import write_atomically
+from recapture.base.option_fields import option
+from recapture.base.text import shorten
+from recapture.command.output import echo, echo_error, print_json
+from recapture.known.transitions import TRANSITIONS
+from recapture.machine.pins import lock_text
+from recapture.tools.upgrade.cell_bisect import mixed_lock
+from recapture.tools.upgrade.command_bisect import BisectReport, Search, counted
+from recapture.tools.upgrade.command_options import CommandOptions
+from recapture.tools.upgrade.command_probe import REPEATS, CommandProbe, NumberProbe, Worse, number_pattern
+from recapture.tools.upgrade.places import Place, find_places
+
+LONGEST = 600
+"""Characters of the line with the packages that differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandSearchOptions:
+    """What decides whether a command is good, and where it is tried."""
+
+    across: str | None = option(
+        "--across",
+        default=None,
+        metavar="RELEASE[,RELEASE…]|all",
+        help="The releases to search, oldest first. [default: all]",
+    )
+    test: str | None = option("--test", default=None, metavar="ID", help="The test of pytest that decides.")
+    metric: str | None = option(
+        "--metric", default=None, metavar="REGEX", help="A number decides: the group in the last match of the output."
+    )
+    worse: Worse | None = option(
+        "--worse", default=None, help="With --metric: whether a higher or a lower number is worse."
+    )
+    repeat: int = option(
+        "--repeat",
+        default=REPEATS,
+        between=(1, 24),
+        metavar="N",
+        help="With --metric: runs of the command in an environment.",
+    )
+
+    @property
+    def given(self) -> bool:
+        """Whether one of them was given."""
+        return any(value is not None for value in (self.across, self.test, self.metric, self.worse))
+
+
+def bisect_words(
+    words: tuple[str, ...],
+    good: str | None,
+    bad: str | None,
+    search: CommandSearchOptions,
+    options: CommandOptions,
+    *,
+    as_json: bool,
+) -> None:
+    """Find what turned a command bad, and print it. Raises UsageError for options that do not fit each other."""
+    if search.test is not None and search.metric is not None:
+        raise UsageError("--test and --metric both say what decides: give one of them")
+    if (search.metric is None) != (search.worse is None):
+        raise UsageError("--metric and --worse belong together")
+    pattern = number_pattern(search.metric) if search.metric is not None else None
+    line = _line(find_places(search.across or "all", options.index), good, bad, options.index)
+    root = Path.cwd()
+    state = options.folder("bisect", words, root)
+    command = CommandProbe(
+        words=words,
+        root=root,
+        state=state,
+        places=options.places(words, root, state),
+        timeout=options.timeout,
+        test=search.test,
+    )
+    trusted = good is not None
+    if pattern is None:
+        runs = Search(words, command, echo_error)
+    else:
+        number = NumberProbe(command, pattern, search.worse or "higher", search.repeat)
+        # Several runs are one answer of it already.
+        runs = Search(words, number, echo_error, confirmations=1)
+        runs.report.never = number.calibrate(line[0], line[-1])
+        trusted = False
+    if not runs.report.never and (neighbours := runs.over_releases(line, trusted=trusted)):
+        runs.over_packages(*neighbours, lambda *names: _mixed_place(state, *names))
+        runs.report.known = known_changes(runs.report)
+    if as_json:
+        print_json({"sentence": runs.report.sentence, **_plain(runs.report)})
+    else:
+        _print(runs.report)
+
+
+def _line(places: Sequence[Place], good: str | None, bad: str | None, index: str) -> list[Place]:
+    """Return the places from the good to the bad one, without which these are the first and the last."""
+    names = [place.name for place in places]
+    ends = (0, len(names) - 1)
+    if good is not None and bad is not None:
+        chosen = [find_places(name, index)[0].name for name in (good, bad)]
+        for name in chosen:
+            if name not in names:
+                raise UsageError(f"{name} is not among the releases to search: {', '.join(names)}")
+        ends = (names.index(chosen[0]), names.index(chosen[1]))
+    if ends[0] == ends[1]:
+        raise UsageError("a search needs two releases: name them with --across, or with --good and --bad")
+    first, last = min(ends), max(ends)
+    line = list(places[first : last + 1])
+    return line if ends[0] < ends[1] else line[::-1]
+
+
+def _mixed_place(state: Path, good: Place, bad: Place, label: str, packages: Iterable[str]) -> Place:
+    """Return a place with some packages of another one, by a lock that is mixed of both."""
+    if good.lock is None or bad.lock is None:
+        raise UsageError(f"{good.name} or {bad.name} has no lock")
+    text = mixed_lock(lock_text(good.lock), lock_text(bad.lock), list(packages))
+    folder = state / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
+    write_atomically(path, text.encode())
+    return Place(name=f"{good.name} with {label} of {bad.name}", image=good.image, mixed=path)
+
+
+def known_changes(report: BisectReport) -> tuple[str, ...]:
+    """Return the known changes between the two neighbours that name the operator of the failure."""
+    answers = {trial.place: trial.answer for trial in report.trials}
+    operator = answers[report.bad].operator if report.bad in answers else ""
+    name = operator.replace("::", ".").rpartition(".")[2]
+    try:
+        good, bad = Version(report.good), Version(report.bad)
+    except InvalidVersion:
+        return ()
+    if not name:
+        return ()
+    changes = [change for change in TRANSITIONS.shipped if good < Version(change.first) <= bad and name in change.what]
+    return tuple(sorted({f"{change.what} ({change.source})" for change in changes}))
+
+
+def _plain(report: BisectReport) -> dict[str, object]:
+    import msgspec
+
+    fields: dict[str, object] = msgspec.to_builtins(report)
+    return fields
+
+
+def _print(report: BisectReport) -> None:
+    echo(report.sentence)
+    for trial in report.trials:
+        why = f": {trial.answer.why}" if trial.answer.why else ""
+        echo(f"  {trial.place}: {'undecided' if trial.answer.state == 'skip' else trial.answer.state}{why}")
+    if report.changed:
+        text = ", ".join(f"{name} {old or 'absent'} → {new or 'absent'}" for name, old, new in report.changed)
+        echo(shorten(f"differ: {text}", LONGEST))
+    for line in report.known:
+        echo(f"known: {line}")
+    echo(counted(report))

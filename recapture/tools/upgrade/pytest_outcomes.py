@@ -1,0 +1,197 @@
+"""A pytest plugin that writes the outcome of each test to a file as soon as it is known.
+
+It is copied into a folder of its own and runs in the environment of a release, so that it needs pytest 7 or newer and
+nothing else. ``RECAPTURE_OUTCOMES`` is the file. ``RECAPTURE_SELECT`` is a JSON file ``{"only": …, "without": […]}`` of
+test ids: those to run alone, or null for all, and those to leave out. Every line of the outcomes is one JSON object;
+its first key says what it is about:
+
+- ``collected``: ids of the tests that the command asked for, also those that the selection leaves out
+- ``start``: the id of a test that begins
+- ``test``: the id of a test that ended, with its outcome and seconds, and its failure
+- ``uncollected``: the id of a file or class that could not be collected, with its failure
+- ``warning``: the category, message and file of a warning about something deprecated
+- ``finish``: the exit status of pytest, after the last test
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OUTCOMES, SELECT = "RECAPTURE_OUTCOMES", "RECAPTURE_SELECT"
+
+LONGEST = 20_000
+"""Characters of the longest message that is written."""
+
+MOST_FRAMES = 60
+"""Frames of a failure that are written, the innermost ones."""
+
+IDS_A_LINE = 500
+"""Test ids in one line of the file."""
+
+CANNOT_WRITE = 74
+"""Exit status of pytest where the outcomes cannot be written, as EX_IOERR of sysexits.h."""
+
+_DEPRECATIONS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)
+
+
+def failure_of(excinfo: Any) -> dict[str, Any]:
+    """Return the facts about an exception that pytest caught: its type, message, and frames, the outermost first."""
+    error = excinfo.value
+    if type(error).__name__ == "CollectError" and error.__cause__ is not None:
+        error = error.__cause__  # pytest's own says only that a file cannot be imported
+    try:
+        message = str(error)
+    except Exception as broken:  # of the user's own class
+        message = f"its message raises {type(broken).__name__}"
+    frames = [
+        (frame.f_code.co_filename, frame.f_code.co_name, line) for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    kind = type(error)
+    prefix = "" if kind.__module__ in ("builtins", "_pytest.outcomes") else f"{kind.__module__}."
+    return {"type": f"{prefix}{kind.__qualname__}", "message": message[:LONGEST], "frames": frames[-MOST_FRAMES:]}
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: Any, call: Any) -> Iterator[None]:  # noqa: ARG001 - the hook has these arguments
+    """Note the failure in the report, which also reaches the main process from a worker of xdist."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.outcome == "failed" and call.excinfo is not None:
+        report.recapture_failure = failure_of(call.excinfo)
+
+
+def pytest_exception_interact(node: Any, call: Any, report: Any) -> None:  # noqa: ARG001 - as above
+    """Note why a file cannot be collected: its report has no exception."""
+    if call.excinfo is not None and not hasattr(report, "recapture_failure"):
+        report.recapture_failure = failure_of(call.excinfo)
+
+
+def pytest_configure(config: Any) -> None:
+    """Write outcomes from the main process; a worker of xdist sends it its reports."""
+    path = os.environ.get(OUTCOMES)
+    if path and not config.pluginmanager.has_plugin("recapture outcomes"):
+        worker = getattr(config, "workerinput", {}).get("workerid", "")
+        config.pluginmanager.register(_Selection(path, writes=worker in ("", "gw0")), "recapture selection")
+        if not worker:
+            config.pluginmanager.register(_Outcomes(path), "recapture outcomes")
+
+
+class _File:
+    """The file of outcomes; what a fork of this process would write is left out."""
+
+    def __init__(self, path: str) -> None:
+        self._process = os.getpid()
+        self._handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        size = os.fstat(self._handle).st_size
+        if size and os.pread(self._handle, 1, size - 1) != b"\n":  # a killed process left half a line
+            self._append(b"\n")
+
+    def write(self, **fields: Any) -> None:
+        """Append one line, or end pytest: no further outcome could be kept."""
+        if os.getpid() == self._process:
+            self._append(json.dumps(fields, ensure_ascii=True).encode() + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        try:
+            if os.write(self._handle, line) < len(line):
+                raise OSError("no space left on device")
+        except OSError as error:
+            pytest.exit(f"recapture: the outcomes cannot be written: {error}", returncode=CANNOT_WRITE)
+
+
+class _Selection:
+    """Notes which tests were asked for, and leaves out those that need not run."""
+
+    def __init__(self, path: str, *, writes: bool) -> None:
+        self._file = _File(path) if writes else None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
+        ids = [item.nodeid for item in items]
+        for place in range(0, len(ids), IDS_A_LINE):
+            if self._file is not None:
+                self._file.write(collected=ids[place : place + IDS_A_LINE])
+        path = os.environ.get(SELECT)
+        if not path:
+            return
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - as old releases of Python read it fastest
+            choice = json.load(file)
+        only = None if choice["only"] is None else frozenset(choice["only"])
+        without = frozenset(choice["without"])
+        chosen = [item for item in items if item.nodeid not in without and (only is None or item.nodeid in only)]
+        if len(chosen) < len(items):
+            names = {id(item) for item in chosen}
+            config.hook.pytest_deselected(items=[item for item in items if id(item) not in names])
+            items[:] = chosen
+
+
+class _Outcomes:
+    """Writes what becomes of each test."""
+
+    def __init__(self, path: str) -> None:
+        self._file = _File(path)
+        self._reports: dict[str, list[Any]] = {}
+        self._warnings: set[tuple[str, str, str]] = set()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._file.write(start=nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.outcome == "rerun":  # a plugin repeats it: only the last attempt counts
+            self._reports.pop(report.nodeid, None)
+        elif report.when == "???":  # a worker of xdist died
+            failure = {"type": "died", "message": str(report.longrepr)[:LONGEST], "frames": []}
+            self._file.write(test=report.nodeid, outcome="died", seconds=0.0, failure=failure)
+        else:
+            self._reports.setdefault(report.nodeid, []).append(report)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        reports = self._reports.pop(nodeid, [])
+        if reports:
+            seconds = round(sum(report.duration for report in reports), 4)
+            self._file.write(test=nodeid, outcome=_outcome(reports), seconds=seconds, failure=_failure(reports))
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.outcome == "failed":
+            self._file.write(uncollected=report.nodeid or ".", failure=_failure([report]))
+
+    def pytest_warning_recorded(self, warning_message: Any) -> None:
+        category, text = warning_message.category, str(warning_message.message)[:LONGEST]
+        if issubclass(category, _DEPRECATIONS) or "deprecat" in text.lower():
+            row = (category.__name__, text, str(warning_message.filename))
+            if row not in self._warnings:
+                self._warnings.add(row)
+                self._file.write(warning=row[0], message=row[1], file=row[2])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: Any) -> None:
+        self._file.write(finish=int(exitstatus))
+
+
+def _outcome(reports: list[Any]) -> str:
+    """Return how a test ended, of the reports of its set-up, its call and what follows."""
+    failed = [report for report in reports if report.outcome == "failed"]
+    if failed:
+        return "failed" if any(report.when == "call" for report in failed) else "error"
+    expected = any(hasattr(report, "wasxfail") for report in reports)
+    if any(report.outcome == "skipped" for report in reports):
+        return "xfailed" if expected else "skipped"
+    return "xpassed" if expected else "passed"
+
+
+def _failure(reports: list[Any]) -> dict[str, Any] | None:
+    for report in reports:
+        if report.outcome == "failed":
+            # A strict xfail that passes fails without an exception.
+            unnamed = {"type": "failure", "message": str(report.longrepr)[:LONGEST], "frames": []}
+            facts: dict[str, Any] = getattr(report, "recapture_failure", unnamed)
+            return facts
+    return None

@@ -1,0 +1,293 @@
+"""Runs a command in several environments, and says what an upgrade changes: `Upgrade.run` reads from top to bottom."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
+from recapture.base.text import plural, shorten
+from recapture.images.each_image import run_in_each
+from recapture.tools.upgrade.comparison import (
+    BAD,
+    Change,
+    Group,
+    TestHistory,
+    compare,
+    grouped,
+    new_warnings,
+    suspects,
+)
+from recapture.tools.upgrade.outcomes import COMMAND, ENVIRONMENT, NOT_RUN, TestOutcome, Warned
+from recapture.tools.upgrade.places import Place, Places, sources_digest
+from recapture.tools.upgrade.rounds import Round, RoundResult
+
+REASON = 300
+"""Characters of the reason why an environment could not be used."""
+
+
+class PlaceResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment says: the first run, the later ones, and those of the suspects alone.
+
+    `problem` says why there is no first run, with the exit `status` of this; `packages` are the versions of the lock.
+    """
+
+    name: str
+    image: str = ""
+    pinned: bool = True
+    packages: dict[str, str] = {}
+    problem: str = ""
+    status: int = 0
+    rounds: tuple[RoundResult, ...] = ()
+
+    @property
+    def history(self) -> TestHistory:
+        """The outcomes of each test in all runs."""
+        history = TestHistory()
+        for number, result in enumerate(self.rounds):
+            # Only the first run says what became of the whole command where the later ones run a few tests.
+            rows = result.tests if number == 0 else [row for row in result.tests if row.outcome != NOT_RUN]
+            history.add(rows, result.unlike)
+        return history
+
+    @property
+    def warnings(self) -> tuple[Warned, ...]:
+        """The warnings of deprecation in the first run."""
+        return self.rounds[0].warnings if self.rounds else ()
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between the baseline and one environment.
+
+    `planned` is the number of rows that the first run had to have: its tests, its files that cannot be collected, and
+    the command. `recorded` is the number that it has, and `counts` are these by outcome.
+    """
+
+    name: str
+    image: str
+    pinned: bool
+    against: str
+    planned: int
+    recorded: int
+    counts: dict[str, int]
+    changes: tuple[Change, ...] = ()
+    groups: tuple[Group, ...] = ()
+    warnings: tuple[Warned, ...] = ()
+    packages: tuple[tuple[str, str, str], ...] = ()
+    problem: str = ""
+    status: int = 0
+
+    @property
+    def bad(self) -> list[Change]:
+        """The changes for the worse."""
+        return [change for change in self.changes if change.category in BAD]
+
+
+class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command does in each environment, compared with the first one or with a baseline file."""
+
+    command: tuple[str, ...]
+    baseline: str
+    fails_itself: str
+    """How the command ends in the baseline without any test, which makes the comparison worth little; else empty."""
+    places: tuple[Comparison, ...]
+    flaky: tuple[str, ...]
+    schema: Literal[1] = 1
+
+    @property
+    def worse(self) -> bool:
+        """Whether something is newly failing, failing for another reason or not collected in any environment."""
+        return any(comparison.bad for comparison in self.places)
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line."""
+        parts = [f"the command fails on {self.baseline} itself, without any test"] if self.fails_itself else []
+        for comparison in self.places:
+            if comparison.name == self.baseline:
+                continue
+            if comparison.problem:
+                parts.append(f"{comparison.name} could not be tried")
+            elif comparison.bad:
+                causes = [group for group in comparison.groups if group.category in BAD]
+                what = plural(len(comparison.bad), "test")
+                causes_text = "one cause" if len(causes) == 1 else f"{len(causes)} causes"
+                parts.append(f"{what} worse on {comparison.name}, {causes_text}")
+            else:
+                parts.append(f"nothing is worse on {comparison.name}")
+        flaky = f"; {plural(len(self.flaky), 'flaky test')}, blamed on no release" if self.flaky else ""
+        return "; ".join(parts or ["no other environment was asked for"]) + flaky
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upgrade:
+    """Runs `words` in the folder `root` at each of the `places`, the baseline first; `state` keeps what was run.
+
+    The baseline runs `runs` times, and tests that look worse run `confirm` times more on both sides, so that a test
+    that disagrees with itself is known. With `saved`, a baseline from a file takes the place of the first environment.
+    """
+
+    words: tuple[str, ...]
+    root: Path
+    state: Path
+    places: Places
+    chosen: tuple[Place, ...]
+    timeout: float
+    runs: int = 3
+    confirm: int = 5
+    saved: Callable[[str], PlaceResult] | None = None
+    show: Callable[[str], object] = lambda _: None
+    _keys: dict[str, str] = field(default_factory=dict)
+
+    def run(self) -> tuple[UpgradeReport, list[PlaceResult]]:
+        """Run everything that no earlier call has run, and compare. An environment that fails does not stop the others.
+
+        Raises the reason if no environment could be used.
+        """
+        results = self._first_runs()
+        if all(result.problem for result in results):
+            reasons = {result.problem for result in results}
+            usage = any(result.status == UsageError.exit_status for result in results)
+            if len(reasons) == 1:
+                raise (UsageError if usage else EnvironmentUnfitError)(reasons.pop())
+        results = self._confirmed(results)
+        comparisons = [self._compared(self._baseline_of(results, result), result) for result in results]
+        flaky = sorted({test for result in results for test in result.history.flaky})
+        report = UpgradeReport(
+            command=self.words,
+            baseline=results[0].name if self.saved is None else "the baseline file",
+            fails_itself=_whole_failure(self._baseline_of(results, results[0])),
+            places=tuple(comparisons),
+            flaky=tuple(flaky),
+        )
+        return report, results
+
+    def _baseline_of(self, results: Sequence[PlaceResult], result: PlaceResult) -> PlaceResult:
+        return results[0] if self.saved is None else self.saved(result.name)
+
+    def _first_runs(self) -> list[PlaceResult]:
+        """Run the whole command at each place."""
+        by_name = {place.name: place for place in self.chosen}
+        results: dict[str, PlaceResult] = {}
+
+        def run(name: str) -> int:
+            place = by_name[name]
+            repeated = self.saved is None and name == self.chosen[0].name
+            numbers = range(1, (self.runs if repeated else 1) + 1)
+            rounds = tuple(self._rounds(place, [(f"run-{number}", None) for number in numbers]))
+            results[name] = self._result(place, rounds=rounds)
+            return 0
+
+        for outcome in run_in_each(list(by_name), run, self.show, {}):
+            if outcome.problem:
+                problem = shorten(outcome.problem, REASON)
+                results[outcome.image] = self._result(by_name[outcome.image], problem=problem, status=outcome.status)
+        return [results[place.name] for place in self.chosen]
+
+    def _result(
+        self, place: Place, *, rounds: tuple[RoundResult, ...] = (), problem: str = "", status: int = 0
+    ) -> PlaceResult:
+        return PlaceResult(
+            name=place.name,
+            image=place.image.name if place.image is not None else "",
+            pinned=place.pinned,
+            packages=place.packages,
+            problem=problem,
+            status=status,
+            rounds=rounds,
+        )
+
+    def _rounds(self, place: Place, chosen_rounds: Sequence[tuple[str, Sequence[str] | None]]) -> Iterator[RoundResult]:
+        """Yield the results of rounds at a place; an environment is made only if one of them was not run yet."""
+        rounds = [self._round(place, name, only) for name, only in chosen_rounds]
+        complete = [round_.result() for round_ in rounds]
+        if all(complete):
+            yield from filter(None, complete)
+            return
+        with self.places.interpreter(place) as interpreter:
+            for number, round_ in enumerate(rounds, 1):
+                if len(rounds) > 1 or round_.only is not None:
+                    of = f" of {plural(len(round_.only), 'test')} again" if round_.only is not None else ""
+                    self.show(f"{place.name}: run {number} of {len(rounds)}{of}")
+                yield round_.run(interpreter)
+
+    def _round(self, place: Place, name: str, only: Sequence[str] | None) -> Round:
+        if place.name not in self._keys:
+            text = "\0".join([*self.words, str(self.timeout), self.places.key(place), sources_digest(self.root)])
+            self._keys[place.name] = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+        key = self._keys[place.name]
+        if only is not None:
+            key += hashlib.sha256("\0".join(only).encode(errors="surrogateescape")).hexdigest()
+        folder = self.state / re.sub(r"[^\w.+-]", "_", place.name) / name
+        return Round(folder=folder, words=self.words, root=self.root, timeout=self.timeout, key=key, only=only)
+
+    def _confirmed(self, results: list[PlaceResult]) -> list[PlaceResult]:
+        """Return the results with further runs of the tests that look worse, on both sides."""
+        by_name = {place.name: place for place in self.chosen}
+        tests = {
+            result.name: suspects(self._compared(self._baseline_of(results, result), result).changes)
+            for result in results
+            if result.rounds
+        }
+        if self.saved is None and results[0].rounds:
+            tests[results[0].name] = sorted({test for names in tests.values() for test in names})
+        confirmed = []
+        for result in results:
+            names = tests.get(result.name, [])
+            more = self._again(by_name[result.name], names) if names and self.confirm else ()
+            confirmed.append(msgspec.structs.replace(result, rounds=(*result.rounds, *more)))
+        return confirmed
+
+    def _again(self, place: Place, names: Sequence[str]) -> tuple[RoundResult, ...]:
+        """Run suspects again: alone, or the whole command if that is one of them."""
+        only = None if COMMAND in names else list(names)
+        try:
+            numbers = range(1, self.confirm + 1)
+            return tuple(self._rounds(place, [(f"again-{number}", only) for number in numbers]))
+        except (RecaptureError, OSError) as error:  # what is known so far is worth more
+            self.show(f"{place.name}: the tests that look worse could not run again: {error}")
+            return ()
+
+    def _compared(self, old: PlaceResult, new: PlaceResult) -> Comparison:
+        before, after = old.history, new.history
+        if new.problem:
+            after.add(TestOutcome(test=test, outcome=ENVIRONMENT) for test in before.tests)
+        rows = new.rounds[0].tests if new.rounds else tuple(filter(None, map(after.outcome, after.tests)))
+        counts: dict[str, int] = {}
+        for row in rows:
+            word = "flaky" if after.is_flaky(row.test) else row.outcome
+            counts[word] = counts.get(word, 0) + 1
+        changes = [] if old is new or not old.rounds else compare(before, after)
+        packages = [
+            (name, old.packages.get(name, ""), new.packages.get(name, ""))
+            for name in sorted({*old.packages, *new.packages})
+            if old.packages and new.packages and old.packages.get(name) != new.packages.get(name)
+        ]
+        return Comparison(
+            name=new.name,
+            image=new.image,
+            pinned=new.pinned,
+            against=old.name,
+            planned=new.rounds[0].planned if new.rounds else len(before.tests),
+            recorded=len(rows),
+            counts=dict(sorted(counts.items())),
+            changes=tuple(changes),
+            groups=tuple(grouped(changes, old.packages, new.packages)),
+            warnings=tuple(new_warnings(old.warnings, new.warnings)) if old is not new and old.rounds else (),
+            packages=tuple(packages),
+            problem=new.problem,
+            status=new.status,
+        )
+
+
+def _whole_failure(result: PlaceResult) -> str:
+    """Return why a command fails in an environment before it runs any test; empty if it does not."""
+    history = result.history
+    row = history.outcome(COMMAND) if history.tests == [COMMAND] else None
+    return row.failure.sentence if row is not None and row.failure is not None else ""

@@ -1,0 +1,120 @@
+"""``recapture upgrade -- COMMAND``: a user's own tests on several releases, and what is new on each."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recapture.base.errors import UsageError
+from recapture.command.options import PathParameter, console, how_to_print, takes
+from recapture.command.output import echo, echo_error, print_json, write_file
+from recapture.report.markdown_writer import to_markdown
+from recapture.report.terminal_writer import print_document
+from recapture.tools.upgrade.baseline import as_result, baseline_text, read_baseline
+from recapture.tools.upgrade.command_options import CommandAfterDashes, CommandOptions, words_after_dashes
+from recapture.tools.upgrade.places import find_places
+from recapture.tools.upgrade.upgrade import PlaceResult, Upgrade
+from recapture.tools.upgrade.upgrade_report import upgrade_document, upgrade_junit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WORSE = 1
+"""Exit status if something is worse than in the baseline."""
+
+
+@click.command("upgrade", cls=CommandAfterDashes)
+@click.option(
+    "--across",
+    metavar="RELEASE[,RELEASE…]|all|here",
+    required=True,
+    help="The releases of torch, such as 2.6.0,2.11.0; the first is the baseline. `here` is this Python.",
+)
+@takes(options=CommandOptions)
+@click.option(
+    "--runs", type=click.IntRange(1), default=3, show_default=True, help="Runs of the baseline, to know flaky tests."
+)
+@click.option(
+    "--confirm",
+    type=click.IntRange(0),
+    default=5,
+    show_default=True,
+    help="Further runs, on both sides, of the tests that look worse.",
+)
+@click.option("--again", is_flag=True, help="Run again what earlier calls have run.")
+@click.option("--baseline", "saved", type=PathParameter(), help="Compare with this file instead of the first release.")
+@click.option("--write-baseline", "written", type=PathParameter(), help="Write the outcomes to this file.")
+@click.option("--junit", "junit_file", type=PathParameter(), help="Write JUnit's XML to this file.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["new", "never"]),
+    help="Exit with status 1 if something is worse. [default: new with --baseline, else never]",
+)
+@how_to_print
+@click.pass_context
+def upgrade_command(
+    context: click.Context,
+    across: str,
+    options: CommandOptions,
+    runs: int,
+    confirm: int,
+    saved: Path | None,
+    written: Path | None,
+    junit_file: Path | None,
+    fail_on: str | None,
+    form: str,
+    *,
+    again: bool,
+) -> int:
+    """Run COMMAND, such as a test suite, on several releases of torch, and say what is new on each.
+
+    The project of the current folder is installed into the environment of each release. The tests of pytest are
+    compared one by one, whatever starts pytest; another command is compared by its exit status. The first release runs
+    several times, so that a test that disagrees with itself is not blamed on a release. Run again, it continues.
+    """
+    words = words_after_dashes(context)
+    if not words:
+        raise UsageError("name the command after two dashes: recapture upgrade --across 2.6.0,2.11.0 -- pytest tests/")
+    chosen = find_places(across, options.index)
+    root = Path.cwd()
+    state = options.folder("upgrade", words, root)
+    if again:
+        shutil.rmtree(state, ignore_errors=True)
+    upgrade = Upgrade(
+        words=words,
+        root=root,
+        state=state,
+        places=options.places(words, root, state),
+        chosen=chosen,
+        timeout=options.timeout,
+        runs=runs,
+        confirm=confirm,
+        saved=_saved(saved),
+        show=echo_error,
+    )
+    if saved is None and len(chosen) < 2 and written is None:
+        raise UsageError("--across needs two releases to compare, or --baseline or --write-baseline with one")
+    report, results = upgrade.run()
+    if form == "json":
+        print_json(report)
+    elif form == "markdown":
+        echo(to_markdown(upgrade_document(report, whole=True)), nl=False)
+    else:
+        print_document(console(), upgrade_document(report))
+    if written is not None:
+        write_file(written, baseline_text(words, results))
+    if junit_file is not None:
+        write_file(junit_file, upgrade_junit(report, results).decode())
+    if report.worse and (fail_on or ("new" if saved is not None else "never")) == "new":
+        return WORSE
+    return max(result.status for result in results)
+
+
+def _saved(path: Path | None) -> Callable[[str], PlaceResult] | None:
+    if path is None:
+        return None
+    baseline = read_baseline(path)
+    return lambda name: as_result(baseline, name)

@@ -140,6 +140,7 @@ Role = Literal[
     "script of a cell",
     "speed of a case",
     "speeds to compare",
+    "speed through releases",
 ]
 
 ROLES: dict[Role, tuple[str, ...]] = {
@@ -158,6 +159,8 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "speed of a case": ("recapture.tools.speed.case_speeds:speedups_of",),
     # Modules that compare the benchmarks of two results: see `recapture.tools.compare.cell_changes`.
     "speeds to compare": ("recapture.tools.speed.speed_changes",),
+    # Functions that return the histories of a workload's speeds: see `recapture.tools.compare.history_command`.
+    "speed through releases": ("recapture.tools.speed.speed_history:speed_history",),
 }
 """What tools do for the core and for each other: ``module:name``, or a module."""
 

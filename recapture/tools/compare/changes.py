@@ -2,7 +2,8 @@
 
 History of the JSON form, newest first (``DIFF_SCHEMA_VERSION``):
 
-4. `Diff.eager`: what eager itself gave, where both sides have digests of it.
+4. `Diff.eager`: what eager itself gave, where both sides have digests of it. `SpeedChange.costs`: what a configuration
+   saves for backward, and what compiling it takes.
 3. `Diff.noted_differently`: cells whose verdicts agree and whose notes do not.
 2. `Side.not_asked`: cells that only one side selected are neither added nor removed. `Diff.speeds`.
 1. first version.
@@ -143,12 +144,24 @@ class SpeedSide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     warm: float | None = None
 
 
+CostCategory = Literal["hungrier", "longer_to_compile", "less_hungry", "shorter_to_compile", "differs"]
+
+
+class CostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A cost of a configuration that differs: memory in bytes, CPU time in seconds, or a count."""
+
+    cost: Literal["saved", "memory", "instructions", "compile_cpu", "graphs", "breaks", "recompiles", "kernels", "code"]
+    category: CostCategory
+    old: float
+    new: float
+
+
 class SpeedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The change of one configuration; `old` or `new` is None if that side has no such row.
 
     `change` is the factor by which it is faster now (less than 1: slower): old seconds ÷ new seconds. With `basis`
     ``speedup``, which is used if it is more certain or the hardware differs, it is new speedup over eager ÷ old
-    speedup. `eager` is old seconds ÷ new seconds of eager in the same row.
+    speedup. `eager` is old seconds ÷ new seconds of eager in the same row. `costs` are those that differ.
     """
 
     workload: str
@@ -159,6 +172,7 @@ class SpeedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     new: SpeedSide | None
     change: Ratio | None = None
     eager: Ratio | None = None
+    costs: tuple[CostChange, ...] = ()
 
 
 class EagerOfCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -268,7 +282,7 @@ FAIL_ON: dict[str, Callable[[str, Change], bool]] = {
     "any": _any,
     "notes": _notes,
 }
-"""Conditions of ``--fail-on`` for cells; `SPEEDS_FAIL_ON` has those for configurations of a benchmark.
+"""Conditions of ``--fail-on`` for cells; `SPEEDS_FAIL_ON` and `COSTS_FAIL_ON` have those for benchmarks.
 
 ``regression``: see `is_regression`. ``wrong`` and ``failing``: silently wrong (failing) now and not before, in any
 category, including added and edited cases. ``any``: any changed cell, unless only its notes changed. ``notes``: a cell
@@ -291,11 +305,17 @@ SPEEDS_FAIL_ON: dict[str, tuple[SpeedCategory, ...]] = {
 }
 
 
+COSTS_FAIL_ON: dict[str, CostCategory] = {"hungrier": "hungrier", "longer-to-compile": "longer_to_compile"}
+"""Conditions of ``--fail-on`` for the costs of configurations."""
+
+
 def matching_changes(changes: Diff, name: str) -> int:
     """Return the number of changes that match ``--fail-on NAME``."""
     number = sum(change.category in SPEEDS_FAIL_ON.get(name, ()) for change in changes.speeds)
     if name == "eager" and changes.eager is not None:
         number += len(changes.eager.beyond_rounding)
+    costs = COSTS_FAIL_ON.get(name)
+    number += sum(any(cost.category == costs for cost in change.costs) for change in changes.speeds)
     asked = FAIL_ON.get(name)
     if asked is not None:
         number += sum(asked(category, change) for category, members in changes.categories() for change in members)

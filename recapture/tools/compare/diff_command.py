@@ -20,13 +20,15 @@ FAIL_ON_EXIT_STATUS = 1
 @how_to_print
 @click.option(
     "--fail-on",
-    type=click.Choice(["regression", "wrong", "failing", "slower", "eager", "any", "notes"]),
+    type=click.Choice(
+        ["regression", "wrong", "failing", "slower", "hungrier", "longer-to-compile", "eager", "any", "notes"]
+    ),
     multiple=True,
     help=(
         "Exit with status 1 on: a right cell that became worse or is missing; a cell that became silently wrong, or "
-        "failing; a configuration that is certainly slower, or no longer right; eager itself that changed beyond "
-        "rounding; any change of an outcome; a change of notes alone. Only shown cells count. May be given several "
-        "times."
+        "failing; a configuration that is certainly slower, or no longer right, that needs more memory, or that takes "
+        "longer to compile; eager itself that changed beyond rounding; any change of an outcome; a change of notes "
+        "alone. Only shown cells count. May be given several times."
     ),
 )
 @click.option(
@@ -53,7 +55,7 @@ def diff(
     capability.
     """
     from recapture.tools.compare.cell_changes import compare, locate, restricted
-    from recapture.tools.compare.changes import matching_changes
+    from recapture.tools.compare.changes import COSTS_FAIL_ON, matching_changes
     from recapture.tools.compare.diff_report import print_diff, to_json, to_markdown
 
     if len(places) < 2:
@@ -68,7 +70,8 @@ def diff(
         echo(to_markdown(*steps), nl=False)
     else:
         print_diff(console(), *steps)
-    if "slower" in fail_on and not any(changes.speeds for changes in steps):
-        raise UsageError("--fail-on slower, but no speeds were compared")
+    for name in ("slower", *COSTS_FAIL_ON):
+        if name in fail_on and not any(changes.speeds for changes in steps):
+            raise UsageError(f"--fail-on {name}, but no speeds were compared")
     if any(matching_changes(changes, name) for changes in steps for name in fail_on):
         context.exit(FAIL_ON_EXIT_STATUS)

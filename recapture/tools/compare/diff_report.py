@@ -17,6 +17,8 @@ from recapture.records.record import Record
 from recapture.records.verdicts import outcome_of
 from recapture.report import summary
 from recapture.report.claim_sources import address
+from recapture.report.cost_words import CATEGORIES as COST_CATEGORIES
+from recapture.report.cost_words import change_text
 from recapture.report.differences import (
     changed_note,
     identity,
@@ -46,6 +48,7 @@ from recapture.tools.compare.changes import (
     SPEED_CATEGORIES,
     SPEED_CHANGES,
     Change,
+    CostChange,
     Diff,
     EagerDiff,
     Ratio,
@@ -401,7 +404,12 @@ def _speeds(changes: Diff) -> Iterator[Block]:
         return
     counts = Counter(change.category for change in changes.speeds)
     yield Heading("Speed")
-    yield Paragraph(", ".join(f"{counts[name]} {_words(name)}" for name in SPEED_CATEGORIES if counts[name]))
+    costs: Counter[str] = Counter()
+    for change in changes.speeds:
+        costs.update({cost.category for cost in change.costs})
+    parts = [f"{counts[name]} {_words(name)}" for name in SPEED_CATEGORIES if counts[name]]
+    parts += [f"{number} {COST_CATEGORIES[name]}" for name, number in sorted(costs.items()) if name != "differs"]
+    yield Paragraph(", ".join(parts))
     rows: list[list[Inline]] = [
         [
             code_span(change.workload),
@@ -427,6 +435,20 @@ def _speeds(changes: Diff) -> Iterator[Block]:
     ]
     if rows:
         yield Table(headers, rows, terminal="groups", labels=(6, 7))
+    costlier = [
+        Item([code_span(change.workload), " ", code_span(change.configuration), f": {'; '.join(map(_cost, changed))}"])
+        for change in sorted(changes.speeds, key=lambda change: (change.workload, change.configuration))
+        if (changed := [cost for cost in change.costs if cost.category != "differs"])
+    ]
+    if costlier:
+        yield Items(costlier)
+    compiled = sum(any(cost.category == "differs" for cost in change.costs) for change in changes.speeds)
+    if compiled:
+        yield Paragraph(f"{plural(compiled, 'configuration')} with other graphs, kernels or code: see --format json")
+
+
+def _cost(cost: CostChange) -> str:
+    return change_text(cost.cost, cost.category, cost.old, cost.new)
 
 
 def _worst_first(speeds: Iterable[SpeedChange]) -> list[SpeedChange]:

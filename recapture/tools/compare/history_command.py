@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from recapture.base.errors import UsageError
+from recapture.base.escape import indented_json
+from recapture.command.command_table import of_tools
 from recapture.command.options import PathParameter, console, how_to_print, keyword_option, suite_option
 from recapture.command.output import echo, echo_json, warn_if_misfiled
 
@@ -39,9 +42,10 @@ def history(
 ) -> None:
     """Show CELL's verdict with every torch release that has results, and where it changed.
 
-    CELL is SUITE::NAME::COMPILER; a case (SUITE::NAME, or only NAME) means all its cells. Without CELL, show the
-    number of cells that are wrong or fail with each compiler and release, and what each release changed; --suite and
-    -k choose the cells that are counted.
+    CELL is SUITE::NAME::COMPILER; a case (SUITE::NAME, or only NAME) means all its cells. A workload of `recapture
+    bench` (NAME or NAME::COMPILER) means its speeds: since when it is slower, hungrier or longer to compile. Without
+    CELL, show the number of cells that are wrong or fail with each compiler and release, and what each release changed;
+    --suite and -k choose the cells that are counted.
     """
     if show_issues or issues:
         if cell is not None:
@@ -65,6 +69,10 @@ def history(
         else:
             echo(overviews.to_markdown(releases), nl=False)
         return
+    speeds = [history for tool in of_tools("speed through releases") for history in tool(cell, results)]
+    if speeds:
+        _show_speeds(speeds, form)
+        return
     histories = cell_history.history(cell, results, check=warn_if_misfiled)
     if form == "json":
         echo_json(history_report.to_json(histories))
@@ -72,6 +80,21 @@ def history(
         echo(history_report.to_markdown(histories), nl=False)
     else:
         history_report.print_histories(console(), histories)
+
+
+def _show_speeds(speeds: Sequence[Any], form: str) -> None:
+    """Print the histories of a workload's configurations, which the tool that has speeds made."""
+    from recapture.report.markdown_writer import to_markdown
+    from recapture.report.terminal_writer import print_document
+
+    if form == "json":
+        echo_json(indented_json({"schema": 1, "speeds": [history.fields() for history in speeds]}))
+        return
+    blocks = [block for history in speeds for block in history.blocks()]
+    if form == "markdown":
+        echo(to_markdown(blocks), nl=False)
+    else:
+        print_document(console(), blocks)
 
 
 def _show_issues(ids: tuple[str, ...], results: Path, form: str) -> None:

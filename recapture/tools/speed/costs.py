@@ -6,10 +6,12 @@ import contextlib
 import ctypes
 import os
 import platform
+import resource
 import struct
+import time
 from pathlib import Path
 
-from recapture.pool.processes import cpu_seconds
+from recapture.pool.processes import children, cpu_seconds
 from recapture.tools.speed.subject import Subject
 from recapture.torch_api.compat import tree_leaves
 from recapture.torch_api.counts import saved_for_backward
@@ -33,14 +35,14 @@ class CompileWork:
     def __init__(self) -> None:
         self.instructions: int | None = None
         self.cpu: float | None = None
-        self._cpu = cpu_seconds(os.getpid())
+        self._cpu = _cpu_seconds()
         self._counters = _open_counters()
 
     def stop(self) -> None:
         """Read the counters; only the first call does."""
         if self.cpu is not None:
             return
-        self.cpu = round(max(0.0, cpu_seconds(os.getpid()) - self._cpu), 2)
+        self.cpu = round(max(0.0, _cpu_seconds() - self._cpu), 3)
         counts = []
         for counter in self._counters:
             with contextlib.suppress(OSError):
@@ -49,6 +51,13 @@ class CompileWork:
         # Some virtual machines open counters that count nothing.
         if counts and sum(counts) > 0:
             self.instructions = sum(counts)
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of this process, of the children that it collected, and of those that run."""
+    collected = resource.getrusage(resource.RUSAGE_CHILDREN)
+    running = sum(map(cpu_seconds, children(os.getpid())))
+    return time.process_time() + collected.ru_utime + collected.ru_stime + running
 
 
 def _open_counters() -> list[int]:

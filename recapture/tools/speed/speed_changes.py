@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from recapture.machine.environment import Environment
+from recapture.tools.speed.cost_changes import cost_changes
 from recapture.tools.speed.figures import compare_runs
 from recapture.tools.speed.speedups import Finding, Process, Row, Speedups, find_speedups, read_speedups
 
@@ -71,14 +72,14 @@ def diff_speeds(old: Path, new: Path) -> tuple[list[SpeedChange], list[str]]:
             done = sum(not row.again for row in side.rows)
             if done < side.planned:
                 notes.append(f"speed: {name} is incomplete: {side.planned} configurations planned, {done} measured")
-        differ = _hardware(was, now)
+        differ = hardware_change(was, now)
         if differ:
             notes.append(f"speed: {differ}, so speedups over eager are compared, not seconds")
         changes += _changes(was, now, seconds=not differ)
     return changes, notes
 
 
-def _hardware(old: Speedups, new: Speedups) -> str:
+def hardware_change(old: Speedups, new: Speedups) -> str:
     """Return the hardware differences of two benchmarks; empty if their seconds can be compared."""
     differ = (f"{was} became {now}" for was, now in zip(_timed_on(old), _timed_on(new), strict=True) if was != now)
     return next(differ, "")
@@ -109,8 +110,14 @@ def _changes(old: Speedups, new: Speedups, *, seconds: bool) -> Iterable[SpeedCh
             "new": None if now is None else _side(now),
         }
         if category is None and was is not None and now is not None:
-            change |= _timed(was, now, seconds=seconds)
+            change |= compared(was, now, device=new.environment.device, seconds=seconds)
         yield change
+
+
+def compared(old: Row, new: Row, *, device: str, seconds: bool) -> SpeedChange:
+    """Return how the speed and the costs of a row changed that was timed on both sides."""
+    costs = cost_changes(old, new, device=device, same_processor=seconds)
+    return _timed(old, new, seconds=seconds) | {"costs": costs}
 
 
 def _timed(old: Row, new: Row, *, seconds: bool) -> SpeedChange:

@@ -30,6 +30,11 @@ COMMANDS = {
         "Your own code",
         "Compare every compiler with eager on your function or model.",
     ),
+    "lint": Command(
+        "recapture.tools.lint.lint_command:lint_command",
+        "Your own code",
+        "Warn about lines recorded as silently wrong, without running them.",
+    ),
     "migrate": Command(
         "recapture.tools.check.migrate_command:migrate_command",
         "Your own code",

@@ -46,6 +46,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "recapture bisect --good 2.6.0 --bad 2.11.0 --test tests/test_it.py::test_it -- pytest tests/",
     ),
     "history": ("recapture history control_flow::branch_on_sum", "recapture history --issues --json"),
+    "lint": ("recapture lint model.py", "recapture lint src --torch 2.14.1 --compiler export --output-format github"),
     "data": ("recapture data", "recapture data --results results --output build/recapture-data"),
     "site": ("recapture site", "recapture site --data data.json.gz --output public"),
     "matrix": ("recapture matrix --image torch2.6.0-cu124,torch2.11.0-cu130 control_flow",),

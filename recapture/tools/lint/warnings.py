@@ -1,0 +1,116 @@
+"""Warnings: behaviours in a file that the records call bad with the compilers and on the release asked for."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from recapture.base.errors import UsageError
+from recapture.data import Data
+from recapture.tools.lint.patterns import Found, Reader
+from recapture.tools.lint.ranges import WORDS, Affected, Outcome, affected
+from recapture.tools.lint.source import read_source
+
+SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", ".nox", ".tox", "build", "dist"})
+"""Names of folders that are not looked into."""
+
+
+class LintWarning(msgspec.Struct, frozen=True, kw_only=True):
+    """A behaviour at a place of a file. Lines and columns count from one. `where` says when it is bad."""
+
+    path: str
+    line: int
+    column: int
+    behaviour: str
+    title: str
+    sentence: str
+    function: str
+    where: tuple[str, ...]
+    silent: bool
+    compilers: tuple[str, ...]
+    cure: str | None = None
+    threads: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """What is said beside the place: where it is bad, and the cure."""
+        text = "; ".join(self.where)
+        return f"{text}; {self.cure[:1].lower()}{self.cure[1:].rstrip('.')}" if self.cure else text
+
+
+class Linter:
+    """Looks for behaviours in files; `release` is None where every release counts."""
+
+    def __init__(self, data: Data, compilers: Sequence[str], outcomes: Sequence[Outcome], release: str | None) -> None:
+        self.data = data
+        self._compilers = compilers
+        self._outcomes = outcomes
+        self._release = release
+        self._known: dict[str, list[Affected]] = {}
+
+    def lint(self, path: Path) -> list[LintWarning]:
+        """Return the warnings about a file, in the order of its lines. Raises UsageError for one that is no Python."""
+        source = read_source(path)
+        warnings: dict[tuple[int, int, str], LintWarning] = {}
+        for captured in source.captured():
+            for found in Reader(source, captured).read():
+                rows = self._affected(found.behaviour)
+                lines = (found.node.lineno, found.node.end_lineno or found.node.lineno)
+                if rows and not source.suppressed(found.behaviour, lines):
+                    key = (found.node.lineno, found.node.col_offset, found.behaviour)
+                    owner = f"{captured.owner.name}." if captured.owner else ""
+                    warnings.setdefault(key, self._warning(path, found, rows, owner + captured.node.name))
+        return [warnings[key] for key in sorted(warnings)]
+
+    def _affected(self, behaviour: str) -> list[Affected]:
+        if behaviour not in self._known:
+            rows = affected(self.data, behaviour, self._compilers, self._outcomes)
+            self._known[behaviour] = [row for row in rows if self._release is None or row.holds(self._release)]
+        return self._known[behaviour]
+
+    def _warning(self, path: Path, found: Found, rows: Sequence[Affected], function: str) -> LintWarning:
+        entry = self.data.behaviours[found.behaviour]
+        where = []
+        for outcome in WORDS:
+            words = [row.words for row in rows if row.outcome == outcome]
+            if words:
+                where.append(f"{WORDS[outcome]} under {', under '.join(words)}")
+        return LintWarning(
+            path=str(path),
+            line=found.node.lineno,
+            column=found.node.col_offset + 1,
+            behaviour=found.behaviour,
+            title=entry.title,
+            sentence=entry.sentence,
+            function=function,
+            where=tuple(where),
+            silent=any(row.outcome == "silently wrong" for row in rows),
+            compilers=tuple(dict.fromkeys(row.compiler for row in rows)),
+            cure=entry.cure,
+            threads=entry.threads,
+        )
+
+
+def python_files(places: Iterable[Path]) -> list[Path]:
+    """Return the Python files at some places, those of folders sorted. Raises UsageError for an absent place."""
+    files: list[Path] = []
+    for place in places:
+        if place.is_dir():
+            inside = (path for path in sorted(place.rglob("*.py")) if not SKIPPED & {*path.relative_to(place).parts})
+            files += [path for path in inside if path.is_file()]
+        elif place.exists():
+            files.append(place)
+        else:
+            raise UsageError(f"no file or folder {place}")
+    return list(dict.fromkeys(files))
+
+
+def installed_torch() -> str | None:
+    """Return the version of torch in this environment, without importing it; None if there is none."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,289 @@
+"""``recapture lint``: patterns find the behaviours whose records they point to, and nothing in code that is right."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from recapture.base.errors import UsageError
+from recapture.command.main import main
+from recapture.data import encode
+from recapture.known.behaviours import BEHAVIOURS
+from recapture.tools.lint.formats import github_lines, sarif_document
+from recapture.tools.lint.patterns import BEHAVIOURS_LOOKED_FOR
+from recapture.tools.lint.ranges import affected, chosen_release
+from recapture.tools.lint.warnings import Linter, python_files
+from recapture.tools.site.collect import collect
+
+ROOT = Path(__file__).parent.parent
+SUITES = sorted((ROOT / "suites").glob("*.py"))
+SILENT = ("silently wrong",)
+HELPERS = {"generators_closures::with_result": "generators_closures::value_of_yield_from"}
+"""Functions of the suites, beside cases, in which a pattern finds the behaviour of a case."""
+
+
+@pytest.fixture(scope="module")
+def data():
+    return collect(ROOT / "results")
+
+
+@pytest.fixture
+def data_file(data, tmp_path):
+    path = tmp_path / "data.json"
+    path.write_bytes(encode(data))
+    return path
+
+
+def status(words):
+    """Return the exit status of a command line."""
+    with pytest.raises(SystemExit) as raised:
+        main(words)
+    return raised.value.code
+
+
+@pytest.fixture
+def lint(data, tmp_path):
+    """Return a function that lints some source, and gives the ids of the behaviours by line."""
+
+    def run(source, *, compilers=("compile", "export", "jit.trace"), release="2.11.0", outcomes=SILENT):
+        path = tmp_path / "model.py"
+        path.write_text(textwrap.dedent(source))
+        return [(one.line, one.behaviour) for one in Linter(data, compilers, outcomes, release).lint(path)]
+
+    return run
+
+
+def test_every_pattern_finds_its_behaviour_in_the_source_of_a_case_that_was_run(data):
+    linter = Linter(data, tuple(data.compilers), SILENT, None)
+    places = {}
+    for path in SUITES:
+        for warning in linter.lint(path):
+            name = f"{path.stem}::{warning.function.partition('.')[0]}"
+            places.setdefault(warning.behaviour, set()).add(HELPERS.get(name, name))
+    assert {
+        name: places.get(name)
+        for name in BEHAVIOURS_LOOKED_FOR
+        if not places.get(name, set()) & set(data.behaviours[name].cases)
+    } == {}
+
+
+def test_the_file_says_in_words_what_each_pattern_looks_for():
+    assert {name for name, entry in BEHAVIOURS.shipped.items() if entry.lint} == BEHAVIOURS_LOOKED_FOR
+
+
+def test_what_every_compiler_takes_has_no_warning(data):
+    right = {
+        case for entry in data.behaviours.values() if entry.group.startswith("rewrites that") for case in entry.cases
+    }
+    linter = Linter(data, tuple(data.compilers), SILENT, None)
+    warned = {f"{path.stem}::{one.function}": one for path in SUITES for one in linter.lint(path)}
+    assert {name: one for name, one in warned.items() if name in right} == {}
+
+
+def test_the_message_has_the_place_the_compilers_with_their_releases_and_the_cure(data, tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(
+        "import torch\n\ndef f(x):\n    if x.is_floating_point():\n        return x.sigmoid()\n    return x // 2\n"
+    )
+    (warning,) = Linter(data, ("export",), SILENT, "2.11.0").lint(path)
+    assert (warning.line, warning.column, warning.function) == (4, 8, "f")
+    assert warning.message == (
+        "silently wrong under export in 2.1.2-2.15.0; export once for each dtype, or convert before the program is called"
+    )
+
+
+def test_a_release_that_is_right_has_no_warning(lint):
+    source = """
+        import torch
+        def f(x):
+            y = torch.sin(x)
+            return y.t().argmin()
+        """
+    assert lint(source, release="2.11.0") == [(5, "argmin-of-transpose")]
+    assert lint(source, release="2.15.0") == []
+    assert lint(source, release=None) == [(5, "argmin-of-transpose")]
+
+
+def test_what_breaks_or_fails_is_told_where_that_is_asked_for(lint):
+    source = """
+        import torch
+        def f(x):
+            if x.sum() > 0:
+                return x
+            return -x
+        """
+    assert lint(source, compilers=("compile",)) == []
+    assert lint(source, compilers=("compile",), outcomes=(*SILENT, "broken")) == [(4, "branch-on-tensor-value")]
+    assert lint(source, compilers=("export",), outcomes=(*SILENT, "failing")) == [(4, "branch-on-tensor-value")]
+
+
+def test_only_what_can_run_under_capture_is_looked_at(lint):
+    assert lint("def f(x):\n    if x.shape[0] > 4:\n        return x.view(-1)\n    return x\n") == []
+    source = """
+        import torch
+        from torch import nn
+
+        def train(epochs, path):
+            if epochs > 3:
+                print(path)
+
+        class Data:
+            def __getitem__(self, index):
+                self.calls += 1
+                return index
+
+        class Net(nn.Module):
+            def fit(self, x):
+                self.calls += 1
+
+            def forward(self, x):
+                return self.helped(x)
+
+            def helped(self, x):
+                self.calls += 1
+                return x
+        """
+    assert lint(source, compilers=("export",)) == [(22, "counter-on-module")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if x.shape[0] != 3:\n        raise ValueError(x.shape)",
+        "if y is None:\n        y = x",
+        "x = x + 1\n    n = len('abc')",
+        "assert x.dim() == 3",
+        "x = x * int('3')",
+        "for i in range(3):\n        x = x * i",
+        "x = torch.zeros(3).fill_(1)",
+        "x = x.contiguous() + 1",
+    ],
+)
+def test_checks_and_plain_code_have_no_warning(lint, body):
+    assert lint(f"import torch\n\ndef f(x: torch.Tensor, y=None):\n    {body}\n    return x * 2\n") == []
+
+
+def test_an_attribute_that_each_call_sets_before_it_reads_it_is_no_state(lint):
+    source = """
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                self.last = x * 2
+                return self.last + 1
+        """
+    assert lint(source) == []
+    assert lint(source.replace("self.last = x * 2", "self.last = x * 2 + self.last")) == [
+        (5, "attribute-set-in-forward")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("comment", "count"),
+    [
+        ("", 1),
+        ("  # noqa: recapture", 0),
+        ("  # noqa: branch-on-dtype", 0),
+        ("  # noqa: E501, branch-on-dtype", 0),
+        ("  # noqa: E501", 1),
+        ("  # noqa", 0),
+    ],
+)
+def test_a_comment_turns_a_warning_off(lint, comment, count):
+    source = (
+        f"import torch\n\ndef f(x):\n    if x.is_floating_point():{comment}\n        return x.sigmoid()\n    return x\n"
+    )
+    assert len(lint(source, compilers=("export",))) == count
+
+
+def test_the_command_writes_lines_annotations_json_and_sarif(data_file, tmp_path, capsys):
+    path = tmp_path / "a,b.py"
+    path.write_text("import torch\n\ndef f(x):\n    return x * 2, x.shape\n")
+    words = ["lint", str(path), "--torch", "2.11.0", "--compiler", "export", "--data", str(data_file)]
+    assert status(words) == 1
+    output = capsys.readouterr()
+    assert output.out.startswith(f"{path}:4:19 torch-size-in-result: silently wrong under export in 2.3.1-2.15.0; ")
+    assert output.err == "recapture: 1 file, torch 2.11.0: 1 warning\n"
+    assert status([*words, "--exit-zero", "--output-format", "github"]) == 0
+    assert capsys.readouterr().out.startswith("::warning file=" + str(path).replace(",", "%2C"))
+    assert status([*words, "--output-format", "json"]) == 1
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["line"], row["behaviour"], row["compilers"]) == (4, "torch-size-in-result", ["export"])
+    assert status([*words, "--output-format", "sarif"]) == 1
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["results"][0]["ruleId"] == run["tool"]["driver"]["rules"][0]["id"] == "torch-size-in-result"
+
+
+def test_a_line_break_in_a_message_does_not_end_an_annotation(data, tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text("import torch\n\ndef f(x):\n    return x * 2, x.shape\n")
+    (warning,) = Linter(data, ("export",), SILENT, None).lint(path)
+    changed = type(warning)(
+        **{**{name: getattr(warning, name) for name in warning.__struct_fields__}, "cure": "a\n::error::b"}
+    )
+    (line,) = github_lines([changed])
+    assert "\n" not in line
+    assert sarif_document([])["runs"][0]["results"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["absent.py"], "no file or folder absent.py"),
+        (["model.py", "--torch", "new"], "'new' is no version of torch"),
+        (["model.py", "--compiler", "exprot"], "unknown compiler 'exprot'; did you mean 'export'"),
+        (["broken.py"], "broken.py is no Python: SyntaxError"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(data_file, tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text("import torch\n")
+    Path("broken.py").write_text("def f(:\n")
+    assert status(["lint", *words, "--data", str(data_file)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_file_of_a_folder_that_is_no_python_does_not_stop_the_others(data_file, tmp_path, capsys):
+    (tmp_path / "code" / ".venv").mkdir(parents=True)
+    (tmp_path / "code" / "a.py").write_text("print 1\n")
+    (tmp_path / "code" / "b.py").write_text("import torch\n\ndef f(x):\n    return x * 2, x.shape\n")
+    (tmp_path / "code" / ".venv" / "c.py").write_text("import torch\n")
+    assert [path.name for path in python_files([tmp_path / "code"])] == ["a.py", "b.py"]
+    assert status(["lint", str(tmp_path / "code"), "--torch", "any", "--data", str(data_file)]) == 1
+    output = capsys.readouterr()
+    assert "torch-size-in-result" in output.out
+    assert "left out: " in output.err
+
+
+def test_ranges_follow_the_records(data):
+    (row,) = affected(data, "named-tuple-replace", ("compile",), SILENT)
+    assert (row.spans, row.words) == ((("2.11.0", "2.11.0"),), "compile in 2.11.0")
+    assert row.holds("2.11.0")
+    assert not row.holds("2.12.1")
+    assert chosen_release(data, "2.11.1+cu130") == "2.11.0"
+    assert chosen_release(data, "1.13") == data.releases[0]
+    with pytest.raises(UsageError, match="no version of torch"):
+        chosen_release(data, "newest")
+
+
+def test_a_file_takes_less_than_a_second_and_torch_is_not_imported(data_file):
+    script = """
+import sys, time
+began = time.process_time()
+from recapture.command.main import main
+try:
+    main(["lint", sys.argv[1], "--data", sys.argv[2], "--exit-zero"])
+except SystemExit as end:
+    assert not end.code
+assert "torch" not in sys.modules, "torch was imported"
+print(time.process_time() - began)
+"""
+    words = [sys.executable, "-c", script, str(ROOT / "suites" / "modules.py"), str(data_file)]
+    result = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert float(result.stdout.splitlines()[-1]) < 1

@@ -58,11 +58,6 @@ class Captured:
     arguments: dict[str, Value]
     is_entry: bool
 
-    @property
-    def is_forward(self) -> bool:
-        """Whether this is the `forward` of a module."""
-        return self.owner is not None and self.node.name == "forward"
-
 
 @dataclass
 class SourceText:

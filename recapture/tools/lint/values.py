@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from recapture.cases.syntax import dotted
 
@@ -142,14 +142,29 @@ class Values:
         self.names = names
         self.held: dict[str, Value] = dict(arguments)
         self._callee = callee
+        self._readers: dict[type[ast.AST], Callable[[Any], Value]] = {
+            ast.Name: self._name,
+            ast.NamedExpr: self._namedexpr,
+            ast.Attribute: self._attribute,
+            ast.Subscript: self._subscript,
+            ast.BinOp: self._binop,
+            ast.UnaryOp: self._unaryop,
+            ast.BoolOp: self._boolop,
+            ast.Compare: self._compare,
+            ast.IfExp: self._ifexp,
+            ast.Tuple: self._tuple,
+            ast.List: self._tuple,
+            ast.ListComp: self._listcomp,
+            ast.GeneratorExp: self._listcomp,
+            ast.Call: self._call,
+        }
 
     def of(self, node: ast.AST | None) -> Value:
         """Return what an expression holds."""
         if node is None:
             return UNKNOWN
-        method = getattr(self, f"_{type(node).__name__.lower()}", None)
-        value: Value = method(node) if method is not None else UNKNOWN
-        return value
+        read = self._readers.get(type(node))
+        return read(node) if read is not None else UNKNOWN
 
     def assign(self, target: ast.expr, value: Value, source: ast.expr | None = None) -> None:
         """Note what a target of an assignment holds from here on."""
@@ -232,14 +247,10 @@ class Values:
         kinds = {self.of(part).kind for part in node.elts}
         return Value("tensors") if kinds == {"tensor"} else UNKNOWN
 
-    _list = _tuple
-
     def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
         for part in node.generators:
             self.assign(part.target, self.element(part.iter))
         return Value("tensors") if self.of(node.elt).kind == "tensor" else UNKNOWN
-
-    _generatorexp = _listcomp
 
     def element(self, node: ast.expr) -> Value:
         """Return what one item of an iterable holds."""

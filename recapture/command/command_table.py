@@ -75,6 +75,11 @@ COMMANDS = {
         "The suites",
         "Print a cell as a stand-alone script that needs only torch.",
     ),
+    "generate": Command(
+        "recapture.tools.generate.generate_command:generate_command",
+        "The suites",
+        "Make programs from torch's operators and compare them with eager.",
+    ),
     "bench": Command(
         "recapture.tools.speed.bench_command:bench_command",
         "The suites",

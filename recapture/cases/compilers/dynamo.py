@@ -117,7 +117,7 @@ def compile_eager(fn: Any, example: Any) -> Any:  # noqa: ARG001
     share_passing=0.91,
     last_stage="aot_autograd",
     arguments={"backend": "aot_eager"},
-    run_by=("check", "pytest"),
+    run_by=("check", "pytest", "generate"),
     uses_dynamo=True,
 )
 def compile_aot_eager(fn: Any, example: Any) -> Any:  # noqa: ARG001

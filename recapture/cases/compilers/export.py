@@ -123,7 +123,7 @@ def one_level(value: Any) -> tuple[list[Any], Any]:
     family=Family.EXPORT,
     also_called=("torch.export",),
     share_passing=0.32,
-    run_by=("check", "pytest"),
+    run_by=("check", "pytest", "generate"),
     since="2.1",
     shares_state=False,
     fixed_ranks=True,

@@ -39,7 +39,7 @@ def fx_concrete_args(fn: Any, example: Any, concrete_args: Any = None) -> Any:
     return torch.fx.symbolic_trace(fn, concrete_args=values)
 
 
-@compiler("make_fx", family=Family.ATEN, share_passing=0.27, run_by=("check",))
+@compiler("make_fx", family=Family.ATEN, share_passing=0.27, run_by=("check", "generate"))
 def make_fx(fn: Any, example: Any) -> Any:
     """`make_fx`: records the ATen operators that one call dispatches."""
     from torch.fx.experimental.proxy_tensor import make_fx as trace

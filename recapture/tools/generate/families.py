@@ -1,0 +1,78 @@
+"""Findings grouped into families: cells that do not pass in the same way, probably for one cause."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from recapture.base.text import one_line, shorten
+from recapture.records.verdicts import SILENTLY_WRONG
+
+if TYPE_CHECKING:
+    from recapture.records.record import Record
+
+BY_OPERATOR = frozenset({"value", "gradient", "shape", "mutation", "exception", "alias", "dtype"})
+"""Kinds of differences in which the operator is likely to be at fault; the others are the compiler's way with any."""
+
+LONGEST_SIGNATURE = 160
+"""Characters of a signature."""
+
+_REPLACED = (
+    (re.compile(r"torch\.return_types\.\w+"), "a named tuple of torch"),
+    (re.compile(r"\b(aten|prims|torchvision)[.:]+\w+([.:]+\w+)*"), r"\1.…"),
+    (re.compile(r"\b0x[0-9a-f]+\b|-?\b\d+(\.\d+)?(e[+-]?\d+)?\b"), "N"),
+    (re.compile(r"\b([su]|zuf|size|arg|t|out)N?_?\d+\b"), "x"),
+    (re.compile(r"\[(N(, N)*)?\]|\((N(, N)*,?)?\)"), "sizes"),
+)
+"""What differs between the members of a family, and what stands for it."""
+
+
+class FamilyKey(NamedTuple):
+    """What the members of a family share.
+
+    `outcome` is the group of the verdict, `kind` that of the headline difference, or the type of the exception.
+    `operator` is empty where the operator does not matter.
+    """
+
+    outcome: str
+    kind: str
+    signature: str
+    operator: str
+
+    def __str__(self) -> str:
+        """The family in one line."""
+        return f"{self.outcome}: {self.kind}: {self.signature}" + (f" ({self.operator})" if self.operator else "")
+
+
+def family_of(record: Record, operator: str) -> FamilyKey:
+    """Return the family of a cell that does not pass."""
+    if record.verdict in SILENTLY_WRONG:
+        difference = record.differences[0]
+        place = re.match(r"[a-z_]*", difference.where)
+        when = "after the capture" if difference.input in ("capture", "original") else ""
+        sides = "" if difference.kind in ("value", "gradient", "mutation") else difference.detail
+        parts = (place.group() if place else "", difference.unlike or "", when, sides)
+        by_operator = difference.kind in BY_OPERATOR
+        outcome = record.verdict.facts.group
+        return FamilyKey(outcome, difference.kind, signature(" ".join(filter(None, parts))), operator * by_operator)
+    if record.error is not None:
+        message = record.error.message.strip().split("\n")[0]
+        return FamilyKey(f"error at {record.phase}", record.error.type, signature(message), "")
+    return FamilyKey(str(record.verdict), record.phase or "", signature(record.reason or ""), operator)
+
+
+def signature(text: str) -> str:
+    """Return a text without what differs between the members of a family: names of operators, sizes, numbers."""
+    text = one_line(text)
+    for pattern, replacement in _REPLACED:
+        text = pattern.sub(replacement, text)
+    return shorten(text, LONGEST_SIGNATURE)
+
+
+def grouped(records: Iterable[Record], operators: dict[str, str]) -> dict[FamilyKey, list[Record]]:
+    """Return the records of each family, the largest family first; `operators` are by suite."""
+    families: dict[FamilyKey, list[Record]] = {}
+    for record in records:
+        families.setdefault(family_of(record, operators[record.case.split("::")[0]]), []).append(record)
+    return dict(sorted(families.items(), key=lambda pair: (-len(pair[1]), pair[0])))

@@ -1,0 +1,172 @@
+"""Runs the generated programs on the worker server: many in one process, and each cell once."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from recapture.pool.driver import Driver, Request
+from recapture.records.record import CellKey, Record
+from recapture.run.cell import CellResult, CellSpec
+from recapture.run.outcomes import OutcomeReader, check_result, explainable, recorded_fields
+from recapture.tools.generate.operator_programs import OperatorRequest, OperatorSuite, suite_name
+from recapture.tools.generate.tasks import SCREEN, SUITE
+
+if TYPE_CHECKING:
+    from recapture.pool.protocol import Ended
+    from recapture.pool.worker_pool import WorkerPool
+
+SUITE_SECONDS = 120.0
+"""Seconds that making the programs of an operator may take."""
+
+SUITE_MEMORY = 8 << 30
+"""Bytes of memory that making the programs of an operator may take."""
+
+AT_ONCE = 2
+"""Groups for each job that are submitted, so that the server never waits for the next one."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a cell, in seconds and bytes, and when to stop beginning cells, by `time.monotonic`."""
+
+    timeout: float
+    memory: int
+    deadline: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether no further cell shall begin."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+
+@dataclass(frozen=True)
+class OperatorTask:
+    """The programs of one operator, to be made."""
+
+    request: OperatorRequest
+
+    @property
+    def key(self) -> Hashable:
+        """The operator."""
+        return self.request.operator
+
+
+class MakingPrograms:
+    """Makes the programs of operators (implements `recapture.pool.driver.Work`); `receive` gets each operator's.
+
+    An operator whose samples end the process, or take too long, has no programs.
+    """
+
+    def __init__(
+        self, pool: WorkerPool, requests: Iterable[OperatorRequest], jobs: int, receive: Callable[[OperatorSuite], None]
+    ) -> None:
+        self._queue = deque(map(OperatorTask, requests))
+        self._at_once = AT_ONCE * jobs
+        self._receive = receive
+        self._driver: Driver[OperatorTask] = Driver(pool, self, timeout=SUITE_SECONDS, memory=SUITE_MEMORY)
+
+    def run(self) -> None:
+        """Make all programs."""
+        self._driver.run()
+
+    def next(self, running: Collection[OperatorTask]) -> OperatorTask | None:
+        """Return the next operator."""
+        return self._queue.popleft() if self._queue and len(running) < self._at_once else None
+
+    def request(self, task: OperatorTask) -> Request:
+        """Return the request that makes the programs of an operator."""
+        return Request(SUITE, task.request)
+
+    def begun(self, task: OperatorTask) -> None:
+        """Do nothing."""
+
+    def ended(self, task: OperatorTask, ended: Ended) -> None:
+        """Pass on the programs."""
+        if ended.result is None or ended.status != 0:
+            self.given_up(task, f"its samples end the process: {ended.cause}")
+        else:
+            self._receive(msgspec.json.decode(ended.result, type=OperatorSuite))
+
+    def given_up(self, task: OperatorTask, reason: str) -> None:
+        """Note that an operator has no programs."""
+        operator = task.request.operator
+        self._receive(OperatorSuite(operator, suite_name(operator), lacking=reason))
+
+
+@dataclass(frozen=True)
+class GeneratedCell:
+    """One program and one compiler."""
+
+    spec: CellSpec
+
+    @property
+    def key(self) -> CellKey:
+        """What identifies the cell."""
+        return CellKey(f"{self.spec.suite}::{self.spec.case}", self.spec.compiler, self.spec.device)
+
+
+class Screening:
+    """Runs cells, those of one suite in one process (implements `recapture.pool.driver.Work`).
+
+    `receive` gets the record of each. What it says of a cell that does not pass is not the last word: cells before it,
+    in the same process, may be the cause.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        cells: Iterable[GeneratedCell],
+        jobs: int,
+        limits: Limits,
+        receive: Callable[[Record], None],
+    ) -> None:
+        self._queue = deque(cells)
+        self._at_once = AT_ONCE * jobs
+        self._limits = limits
+        self._receive = receive
+        self._outcomes = OutcomeReader(
+            CellResult,
+            timeout=limits.timeout,
+            memory=limits.memory,
+            checks=(),
+            explainable=explainable,
+            check=check_result,
+        )
+        self._driver: Driver[GeneratedCell] = Driver(pool, self, timeout=limits.timeout, memory=limits.memory)
+
+    def run(self) -> None:
+        """Run the cells, until the deadline passes."""
+        self._driver.run()
+
+    def next(self, running: Collection[GeneratedCell]) -> GeneratedCell | None:
+        """Return the next cell, until enough groups are submitted."""
+        if not self._queue or self._limits.passed:
+            return None
+        busy = {cell.spec.suite for cell in running}
+        enough = len(busy) >= self._at_once and self._queue[0].spec.suite not in busy
+        return None if enough else self._queue.popleft()
+
+    def request(self, task: GeneratedCell) -> Request:
+        """Return the request that runs a cell."""
+        return Request(SCREEN, task.spec, group=task.spec.suite)
+
+    def begun(self, task: GeneratedCell) -> None:
+        """Do nothing."""
+
+    def ended(self, task: GeneratedCell, ended: Ended) -> None:
+        """Pass on the record of a cell."""
+        self._record(task, recorded_fields(self._outcomes.read(ended)))
+
+    def given_up(self, task: GeneratedCell, reason: str) -> None:
+        """Pass on the record of a cell that ended the server."""
+        self._record(task, recorded_fields(self._outcomes.crash(reason)))
+
+    def _record(self, cell: GeneratedCell, fields: dict[str, Any]) -> None:
+        case, compiler, device = cell.key
+        self._receive(Record(case=case, compiler=compiler, device=device, case_hash="", **fields))

@@ -99,23 +99,23 @@ def reasons() -> tuple[Reason, ...]:
 
 
 def known_of(
-    record: Record, family: FamilyKey, operator: str, form: str, excused: tuple[str, ...], suites: dict[FamilyKey, Known]
+    record: Record,
+    family: FamilyKey,
+    operator: str,
+    form: str,
+    excused: tuple[str, ...],
+    suites: dict[FamilyKey, Known],
 ) -> Known | None:
     """Return what is known of a cell that does not pass; None if nothing is."""
     for reason in reasons():
         if reason.explains(family, operator, form, record.compiler):
             return Known(reason.name, f"{reason.what} ({reason.fault}; {reason.source})")
-    tests = [TESTS_OF_FORMS.get(form), TESTS_OF_COMPILERS.get(compiler_family(record.compiler))]
+    kind = compiler_facts(record.compiler).family
+    tests = [TESTS_OF_FORMS.get(form), TESTS_OF_COMPILERS.get(kind) if isinstance(kind, Family) else None]
     for test in excused:
         if any(pattern is not None and re.match(pattern, test) for pattern in tests):
             return Known("torch's own tests", f"torch skips {test} for {operator}, or expects it to fail")
     return suites.get(family)
-
-
-def compiler_family(compiler: str) -> Family | None:
-    """Return the family of a compiler that ships; None for another."""
-    family = compiler_facts(compiler).family
-    return family if isinstance(family, Family) else None
 
 
 def known_from_suites(torch: str, device: str) -> dict[FamilyKey, Known]:
@@ -126,7 +126,7 @@ def known_from_suites(torch: str, device: str) -> dict[FamilyKey, Known]:
     known: dict[FamilyKey, Known] = {}
     root = data_folder("results")
     for directory in find_results(root, needed=False) if root.is_dir() else ():
-        if not directory.parent.name.startswith(f"torch{torch.split('+')[0]}-"):
+        if not directory.parent.name.startswith(f"torch{torch.split('+', maxsplit=1)[0]}-"):
             continue
         try:
             records = read_results(directory).records

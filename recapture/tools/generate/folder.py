@@ -78,7 +78,9 @@ class GeneratedFolder:
             for name in Settings.__struct_fields__:
                 old, new = getattr(before, name), getattr(self.settings, name)
                 if old != new:
-                    raise UsageError(f"{self.path} was made with {name} {_words(old)}, not {_words(new)}: name another folder")
+                    raise UsageError(
+                        f"{self.path} was made with {name} {_words(old)}, not {_words(new)}: name another folder"
+                    )
             return
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise UsageError(f"{self.path} holds something else: name a new folder with --results")

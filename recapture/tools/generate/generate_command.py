@@ -22,11 +22,11 @@ def generate_command(options: GenerateOptions, *, as_json: bool) -> int:
     A generation that was interrupted goes on with the same command. The exit status is 0 whatever is found.
     """
     require_torch()
-    from recapture.tools.generate.report import document, facts, write_facts
-    from recapture.tools.generate.session import generate
     from recapture.report.markdown_writer import to_markdown
     from recapture.report.terminal_writer import print_document
     from recapture.tools.generate.folder import REPORT
+    from recapture.tools.generate.report import document, facts, write_facts
+    from recapture.tools.generate.session import generate
 
     generation = generate(options, echo_error)
     found = facts(generation)

@@ -129,7 +129,10 @@ def make_suite(entry: Any, request: OperatorRequest) -> OperatorSuite:
     with quiet_samples():
         reasons: list[str] = []
         for index, (sample, other, result) in enumerate(_chosen(entry, request, dtype, reasons)):
-            inputs = [_inputs(f"sample_{index}", sample, 100), *([_inputs(f"other_{index}", other, 200)] if other else [])]
+            inputs = [
+                _inputs(f"sample_{index}", sample, 100),
+                *([_inputs(f"other_{index}", other, 200)] if other else []),
+            ]
             # Where torch's samples do not depend on the seed, there is nothing to hold out.
             held_out = len(inputs) > 1 and inputs[0].split("\n")[1:] != inputs[1].split("\n")[1:]
             parts += inputs if held_out else inputs[:1]
@@ -141,7 +144,7 @@ def make_suite(entry: Any, request: OperatorRequest) -> OperatorSuite:
                 programs.append(MadeProgram(f"{form}_{index}", form, refused))
                 parts += [text] if refused is None else []
     taken = any(program.refused is None for program in programs)
-    head = f'"""Programs from torch\'s samples of `{request.operator}`, seed {request.seed}: see `recapture generate`."""\n\n'
+    head = f'"""Torch\'s samples of `{request.operator}` as programs, seed {request.seed}."""\n\n'
     return OperatorSuite(
         operator=request.operator,
         name=name,
@@ -222,8 +225,9 @@ def _spellings(name: str, arguments: list[str], options: list[str]) -> Iterator[
 
 def _gives_alike(call: str, tensors: dict[str, Any], result: Any) -> bool:
     """Whether a call gives tensors of the same shapes and dtypes as a result, or an equal value."""
-    import torch
     from math import inf, nan
+
+    import torch
 
     seed_everything()
     copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}
@@ -237,9 +241,7 @@ def _gives_alike(call: str, tensors: dict[str, Any], result: Any) -> bool:
 def _forms_of(result: Any) -> list[Any]:
     import torch
 
-    return [
-        (leaf.shape, leaf.dtype) if isinstance(leaf, torch.Tensor) else type(leaf) for leaf in tree_leaves(result)
-    ]
+    return [(leaf.shape, leaf.dtype) if isinstance(leaf, torch.Tensor) else type(leaf) for leaf in tree_leaves(result)]
 
 
 def _text(form: str, index: int, entry: Any, sample: WrittenSample, result: Any, *, held_out: bool) -> str | None:

@@ -134,8 +134,8 @@ def _families(generation: Generation) -> Iterator[FoundFamily]:
         members.items(),
         key=lambda pair: (pair[0][1] is not None, rank.get(pair[0][0].outcome, 1), -len(pair[1]), pair[0][0]),
     )
-    for (key, known), records in ordered:
-        records = sorted(records, key=lambda record: (record.key not in generation.alone, record.key))
+    for (key, known), unsorted_records in ordered:
+        records = sorted(unsorted_records, key=lambda record: (record.key not in generation.alone, record.key))
         yield FoundFamily(
             outcome=key.outcome,
             kind=key.kind,
@@ -178,8 +178,8 @@ def document(found: Facts) -> list[Block]:
     blocks: list[Block] = [
         Heading(f"Generated programs on torch {settings.torch}, {settings.device}, seed {settings.seed}", level=1),
         Paragraph(
-            f"{plural(found.programs, 'program')} of {plural(found.operators, 'operator')}, dtype {settings.dtype} where "
-            f"an operator has it; {found.cells} of {found.planned} cells ran, {duration_text(found.seconds)}."
+            f"{plural(found.programs, 'program')} of {plural(found.operators, 'operator')}, in {settings.dtype} where "
+            f"an operator has that dtype; {found.cells} of {found.planned} cells ran, {duration_text(found.seconds)}."
         ),
         Heading("Coverage"),
         Table(
@@ -197,12 +197,17 @@ def document(found: Facts) -> list[Block]:
             names[reason].append(operator)
         blocks.append(Paragraph(f"{plural(len(found.without_programs), 'operator')} without a program:"))
         blocks.append(Items([Item([f"{reason}: ", *_named(names[reason])]) for reason, _ in reasons.most_common()]))
-    names_of_verdicts = [str(verdict) for verdict in Verdict if any(str(verdict) in row for row in found.verdicts.values())]
+    names_of_verdicts = [
+        str(verdict) for verdict in Verdict if any(str(verdict) in row for row in found.verdicts.values())
+    ]
     blocks += [
         Heading("Verdicts"),
         Table(
             ["compiler", *names_of_verdicts],
-            [[code_span(name), *(row.get(verdict, 0) for verdict in names_of_verdicts)] for name, row in found.verdicts.items()],
+            [
+                [code_span(name), *(row.get(verdict, 0) for verdict in names_of_verdicts)]
+                for name, row in found.verdicts.items()
+            ],
             "lr",
         ),
     ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -12,19 +10,15 @@ import msgspec
 from recapture.base.errors import UsageError
 from recapture.base.paths import data_folder
 from recapture.base.text import shorten
-from recapture.base.toml_file import load_toml
 from recapture.cases.compiler import Family
 from recapture.cases.compilers import compiler_facts
 from recapture.known.findings import FAULTS, Fault
-from recapture.known.table import check_source
+from recapture.known.table import Table, check_source
 from recapture.records.directories import find_results, read_results
 from recapture.records.record import Record
 from recapture.records.verdicts import RIGHT
 from recapture.report.findings import known_lines
 from recapture.tools.generate.families import FamilyKey, family_of
-
-REASONS = Path(__file__).with_name("families.toml")
-"""The families that were read by hand, with the reason of each."""
 
 TESTS_OF_COMPILERS: dict[Family, str] = {
     Family.TRACE: r"TestJit\.(\*|test_variant_consistency_jit)",
@@ -88,14 +82,8 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
 
 
-class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    families: list[Reason] = []
-
-
-@cache
-def reasons() -> tuple[Reason, ...]:
-    """Return the families that were read by hand."""
-    return load_toml(REASONS, "the families", lambda text: tuple(msgspec.convert(text, _Document).families))
+REASONS: Table[tuple[Reason, ...]] = Table("families.toml", "the families", tuple, families=Reason)
+"""The families that were read by hand, in the order of the file."""
 
 
 def known_of(
@@ -107,7 +95,7 @@ def known_of(
     suites: dict[FamilyKey, Known],
 ) -> Known | None:
     """Return what is known of a cell that does not pass; None if nothing is."""
-    for reason in reasons():
+    for reason in REASONS.shipped:
         if reason.explains(family, operator, form, record.compiler):
             return Known(reason.name, f"{reason.what} ({reason.fault}; {reason.source})")
     kind = compiler_facts(record.compiler).family

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -21,14 +21,26 @@ if TYPE_CHECKING:
     from recapture.pool.protocol import Ended
     from recapture.pool.worker_pool import WorkerPool
 
+T = TypeVar("T")
+
 SUITE_SECONDS = 120.0
 """Seconds that making the programs of an operator may take."""
 
 SUITE_MEMORY = 8 << 30
 """Bytes of memory that making the programs of an operator may take."""
 
+OPERATORS = 20
+"""Operators whose programs are made in one process: a fork takes longer than one of them."""
+
 AT_ONCE = 2
 """Groups for each job that are submitted, so that the server never waits for the next one."""
+
+
+def _next(queue: deque[T], busy: Collection[str], group: Callable[[T], str], at_once: int) -> T | None:
+    """Take the next task of a queue: one of a busy group, or of a new one while there are few groups."""
+    if not queue or (len(busy) >= at_once and group(queue[0]) not in busy):
+        return None
+    return queue.popleft()
 
 
 @dataclass(frozen=True)
@@ -47,9 +59,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class OperatorTask:
-    """The programs of one operator, to be made."""
+    """The programs of one operator, to be made in a process of its group."""
 
     request: OperatorRequest
+    group: str
 
     @property
     def key(self) -> Hashable:
@@ -66,7 +79,7 @@ class MakingPrograms:
     def __init__(
         self, pool: WorkerPool, requests: Iterable[OperatorRequest], jobs: int, receive: Callable[[OperatorSuite], None]
     ) -> None:
-        self._queue = deque(map(OperatorTask, requests))
+        self._queue = deque(OperatorTask(request, str(index // OPERATORS)) for index, request in enumerate(requests))
         self._at_once = AT_ONCE * jobs
         self._receive = receive
         self._driver: Driver[OperatorTask] = Driver(pool, self, timeout=SUITE_SECONDS, memory=SUITE_MEMORY)
@@ -76,12 +89,12 @@ class MakingPrograms:
         self._driver.run()
 
     def next(self, running: Collection[OperatorTask]) -> OperatorTask | None:
-        """Return the next operator."""
-        return self._queue.popleft() if self._queue and len(running) < self._at_once else None
+        """Return the next operator, until enough groups are submitted."""
+        return _next(self._queue, {task.group for task in running}, lambda task: task.group, self._at_once)
 
     def request(self, task: OperatorTask) -> Request:
         """Return the request that makes the programs of an operator."""
-        return Request(SUITE, task.request)
+        return Request(SUITE, task.request, group=task.group)
 
     def begun(self, task: OperatorTask) -> None:
         """Do nothing."""
@@ -109,6 +122,12 @@ class GeneratedCell:
     def key(self) -> CellKey:
         """What identifies the cell."""
         return CellKey(f"{self.spec.suite}::{self.spec.case}", self.spec.compiler, self.spec.device)
+
+    @property
+    def group(self) -> str:
+        """The cells that share a process: those of a suite, and of a user's compiler, which may change torch."""
+        own = self.spec.compiler if self.spec.compiler_file is not None else ""
+        return f"{self.spec.suite} {own}"
 
 
 class Screening:
@@ -146,15 +165,13 @@ class Screening:
 
     def next(self, running: Collection[GeneratedCell]) -> GeneratedCell | None:
         """Return the next cell, until enough groups are submitted."""
-        if not self._queue or self._limits.passed:
+        if self._limits.passed:
             return None
-        busy = {cell.spec.suite for cell in running}
-        enough = len(busy) >= self._at_once and self._queue[0].spec.suite not in busy
-        return None if enough else self._queue.popleft()
+        return _next(self._queue, {cell.group for cell in running}, lambda cell: cell.group, self._at_once)
 
     def request(self, task: GeneratedCell) -> Request:
         """Return the request that runs a cell."""
-        return Request(SCREEN, task.spec, group=task.spec.suite)
+        return Request(SCREEN, task.spec, group=task.group)
 
     def begun(self, task: GeneratedCell) -> None:
         """Do nothing."""

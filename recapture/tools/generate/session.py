@@ -12,16 +12,17 @@ from pathlib import Path
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.base.option_fields import WEEK, option
 from recapture.base.text import duration_text
-from recapture.cases.collection import find_suites
+from recapture.cases.collection import DYNAMO, Selection, SuiteFile, SuiteInfo, find_suites
 from recapture.cases.compilers import builtin_compilers
 from recapture.pool.protocol import Ended
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
 from recapture.records.record import CellKey, Record
 from recapture.records.verdicts import RIGHT
+from recapture.run import tasks as cell_tasks
 from recapture.run.cell import CellSpec
 from recapture.run.cell_options import CellOptions
 from recapture.run.plan import RunOptions
-from recapture.run.preparation import preload_level
+from recapture.run.preparation import collect_suites, preload_level
 from recapture.run.runner import run_cells
 from recapture.tools.generate import tasks
 from recapture.tools.generate.families import FamilyKey, family_of
@@ -71,6 +72,9 @@ class GenerateOptions(CellOptions):
     dtype: str = option(
         "--dtype", default="float32", metavar="NAME", help="The dtype of the samples, where an operator has it."
     )
+    compilers_from: Path | None = option(
+        "--compilers-from", default=None, metavar="FILE", help="The compilers that this file declares, instead."
+    )
     timeout: float = option("--timeout", default=60.0, between=(0.1, WEEK), help="Seconds per cell.")
 
 
@@ -97,7 +101,8 @@ def generate(options: GenerateOptions, log: Callable[[str], None]) -> Generation
     Raises UsageError for unknown compilers and operators, and for a folder with other programs.
     """
     began = time.monotonic()
-    compilers = _compilers(options)
+    own = None if options.compilers_from is None else _declaring(options.compilers_from)
+    compilers = _compilers(options, own)
     settings = Settings(
         seed=options.seed,
         device=options.device,
@@ -111,12 +116,12 @@ def generate(options: GenerateOptions, log: Callable[[str], None]) -> Generation
     with GeneratedFolder(options.results, settings) as folder:
         operators = _make_programs(options, folder, log)
         suites = [folder.suites[operator] for operator in operators]
-        cells = _cells(folder, suites, compilers, settings)
+        cells = _cells(folder, suites, compilers, own)
         missing = [cell for cell in cells if cell.key not in folder.screened]
         if missing and not limits.passed:
             _screen(options, folder, missing, compilers, limits, log)
         wanted = {cell.key for cell in cells}
-        _run_alone(options, folder, wanted, log)
+        _run_alone(options, folder, wanted, own, log)
         alone = {key: record for key, record in folder.alone().items() if key in wanted}
         records = {key: record for key, record in folder.screened.items() if key in wanted} | alone
         made = {suite.operator: suite for suite in suites}
@@ -124,13 +129,31 @@ def generate(options: GenerateOptions, log: Callable[[str], None]) -> Generation
         return Generation(settings, made, records, frozenset(alone), compilers, len(cells), seconds)
 
 
-def _compilers(options: GenerateOptions) -> tuple[str, ...]:
-    known = builtin_compilers()
+def _declaring(path: Path) -> SuiteInfo:
+    """Return what a file declares; raises UsageError if it cannot be executed, or declares no compiler."""
+    (file,) = find_suites((str(path),)).suites
+    with WorkerPool(device="cpu", jobs=1, imports=(cell_tasks.__name__,)) as pool:
+        (suite,) = collect_suites(pool, (file,))
+    if suite.error is not None or not suite.compilers:
+        raise UsageError(f"{path}: {suite.error or 'it declares no compiler'}")
+    clash = sorted(builtin_compilers().keys() & set(suite.compilers))
+    if clash:
+        raise UsageError(f"{path}: compiler {clash[0]!r} exists already; choose another name")
+    return suite
+
+
+def _compilers(options: GenerateOptions, own: SuiteInfo | None) -> tuple[str, ...]:
+    """Return the compilers to compare: the named ones, else those of the file, else those that are for this tool."""
+    ours = builtin_compilers()
+    known = [*ours, *(own.compilers if own is not None else ())]
     for name in options.compilers:
         if name not in known:
             raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
-    chosen = dict.fromkeys(options.compilers)
-    return tuple(chosen) or tuple(name for name, compiler in known.items() if "generate" in compiler.run_by)
+    if options.compilers:
+        return tuple(dict.fromkeys(options.compilers))
+    if own is not None:
+        return tuple(own.compilers)
+    return tuple(name for name, compiler in ours.items() if "generate" in compiler.run_by)
 
 
 def _dtype(name: str) -> str:
@@ -165,13 +188,24 @@ def _make_programs(options: GenerateOptions, folder: GeneratedFolder, log: Calla
 
 
 def _cells(
-    folder: GeneratedFolder, suites: Iterable[OperatorSuite], compilers: Iterable[str], settings: Settings
+    folder: GeneratedFolder, suites: Iterable[OperatorSuite], compilers: Iterable[str], own: SuiteInfo | None
 ) -> list[GeneratedCell]:
     """Return the cells of all programs that eager takes; the suites are in an order that the seed decides."""
     shuffled = sorted(suites, key=lambda suite: suite.operator)
-    random.Random(settings.seed).shuffle(shuffled)  # noqa: S311 - so that a short generation is a sample of all
+    random.Random(folder.settings.seed).shuffle(shuffled)  # noqa: S311 - a short generation is a sample of all
+    declared = frozenset(own.compilers if own is not None else ())
     return [
-        GeneratedCell(CellSpec(suite.name, str(folder.suite_path(suite)), program.name, compiler, settings.device))
+        GeneratedCell(
+            CellSpec(
+                suite=suite.name,
+                path=str(folder.suite_path(suite)),
+                case=program.name,
+                compiler=compiler,
+                device=folder.settings.device,
+                compiler_suite=own.name if own is not None and compiler in declared else None,
+                compiler_file=own.path if own is not None and compiler in declared else None,
+            )
+        )
         for suite in shuffled
         for program in suite.programs
         if program.refused is None
@@ -200,9 +234,11 @@ def _screen(
             log(_progress(verdicts, len(cells), now - began))
 
     ours = builtin_compilers()
-    compiles = any(ours[name].generates_code for name in compilers)
+    compiles = any(name in ours and ours[name].generates_code for name in compilers)
+    # A user's own compiler may use anything of torch: it is not known to need no more than torch itself.
+    modules = [] if ours.keys() >= set(compilers) else [DYNAMO]
     with WorkerPool(device=options.device, jobs=options.jobs, imports=(tasks.__name__,)) as pool:
-        pool.prepare(preload_level(options.device, [], set(compilers), compiles=compiles), [])
+        pool.prepare(preload_level(options.device, modules, set(compilers), compiles=compiles), modules)
         Screening(pool, cells, options.jobs, limits, receive).run()
     log(_progress(verdicts, len(cells), time.monotonic() - began))
 
@@ -215,7 +251,11 @@ def _progress(verdicts: Counter[str], planned: int, seconds: float) -> str:
 
 
 def _run_alone(
-    options: GenerateOptions, folder: GeneratedFolder, wanted: set[CellKey], log: Callable[[str], None]
+    options: GenerateOptions,
+    folder: GeneratedFolder,
+    wanted: set[CellKey],
+    own: SuiteInfo | None,
+    log: Callable[[str], None],
 ) -> None:
     """Run some members of each family again, each in a process of its own, as a run does, and record them.
 
@@ -223,14 +263,16 @@ def _run_alone(
     """
     operators = {suite.name: suite.operator for suite in folder.suites.values()}
     paths = {suite.name: folder.suite_path(suite) for suite in folder.suites.values()}
+    declaring = () if own is None else (SuiteFile(own.name, Path(own.path)),)
     for _ in range(MOST_ROUNDS):
         chosen = _to_run_alone(folder, operators, wanted)
         if not chosen:
             return
         log(f"running {len(chosen)} cells alone")
-        addresses = tuple(f"{paths[suite]}::{case}::{key.compiler}" for key in chosen for suite, case in [_parts(key)])
+        addresses = tuple((*_parts(key), key.compiler) for key in chosen)
+        files = [SuiteFile(suite, paths[suite]) for suite in dict.fromkeys(suite for suite, _, _ in addresses)]
         run = RunOptions(
-            selection=find_suites(addresses),
+            selection=Selection((*files, *declaring), addresses, frozenset()),
             results=options.results / RECORDS,
             device=options.device,
             jobs=options.jobs,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
 
 import msgspec
 
-from recapture.judge.torch_state import read_settings
+from recapture.judge.torch_state import read_flags
 from recapture.pool.protocol import task_name
 from recapture.pool.worker import Reusable
 from recapture.run.cell import CellSpec, examine
@@ -29,7 +28,7 @@ def operator_suite(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     from recapture.tools.generate.operator_database import ENTRIES
 
     request = msgspec.json.decode(payload, type=OperatorRequest)
-    return msgspec.json.encode(make_suite(ENTRIES[request.operator], request))
+    return Reusable(msgspec.json.encode(make_suite(ENTRIES[request.operator], request)))
 
 
 def screened_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
@@ -40,14 +39,13 @@ def screened_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
     skip_guard_timing()
     spec = msgspec.json.decode(payload, type=CellSpec)
     limit = sys.getrecursionlimit()
-    before = read_settings()
+    before = read_flags()
     cell_result = examine(spec, enter)
     result = msgspec.json.encode(cell_result)
     reset_dynamo()
     sys.setrecursionlimit(limit)  # Inductor raises it
-    gc.collect()  # so that this cell's tensors do not count towards the memory of the next
     whole = leaves_process_whole(cell_result.verdict) and device_works(spec.device)
-    return Reusable(result) if whole and read_settings() == before else result
+    return Reusable(result) if whole and read_flags() == before else result
 
 
 NAMES = task_name(operator_names)

@@ -36,7 +36,7 @@ def capture_export(function: Any, example: Any) -> Any:
     """Export a function as a module that calls it."""
     import torch
 
-    class Calling(torch.nn.Module):
+    class Calling(torch.nn.Module):  # type: ignore[misc]
         def forward(self, *arguments: Any) -> Any:
             return function(*arguments)
 

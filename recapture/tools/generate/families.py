@@ -24,6 +24,8 @@ _REPLACED = (
     (re.compile(r"\b0x[0-9a-f]+\b|-?\b\d+(\.\d+)?(e[+-]?\d+)?\b"), "N"),
     (re.compile(r"\b([su]|zuf|size|arg|t|out)N?_?\d+\b"), "x"),
     (re.compile(r"\[(N(, N)*)?\]|\((N(, N)*,?)?\)"), "sizes"),
+    (re.compile(r", grad_fn=<\w+>"), ""),
+    (re.compile(r"\bx(, x)+\b"), "x"),
 )
 """What differs between the members of a family, and what stands for it."""
 
@@ -57,9 +59,16 @@ def family_of(record: Record, operator: str) -> FamilyKey:
         outcome = record.verdict.facts.group
         return FamilyKey(outcome, difference.kind, signature(" ".join(filter(None, parts))), operator * by_operator)
     if record.error is not None:
-        message = record.error.message.strip().split("\n")[0]
-        return FamilyKey(f"error at {record.phase}", record.error.type, signature(message), "")
+        return FamilyKey(
+            f"error at {record.phase}", record.error.type, signature(_first_lines(record.error.message)), ""
+        )
     return FamilyKey(str(record.verdict), record.phase or "", signature(record.reason or ""), operator)
+
+
+def _first_lines(message: str) -> str:
+    """Return the first line of a message, and the second where the first only says that something was raised."""
+    lines = [line for line in message.split("\n") if line.strip()]
+    return " ".join(lines[: 2 if lines and lines[0].rstrip().endswith(":") else 1])
 
 
 def signature(text: str) -> str:

@@ -5,6 +5,7 @@ RECAPTURE_FUZZ_INPUTS and RECAPTURE_FUZZ_SEED set the number of inputs of the de
 """
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import checks, commands, corpus, resuming
+from recapture.base.errors import UsageError
+from recapture.images.requirements import Requirements
+from tests.fuzz import checks, commands, corpus, requirement_files, resuming
 
 pytestmark = pytest.mark.hostile
 
@@ -56,6 +59,33 @@ def test_every_file_of_the_corpus_has_commands_and_every_command_a_file(tmp_path
     files = {path: commands.names_for(path, tmp_path) for path in corpus.files(tmp_path)}
     assert [path for path, names in files.items() if not names] == []
     assert {name for names in files.values() for name in names} == commands.expected().keys()
+
+
+def test_requirements_files_of_their_own_reach_options_hashes_loops_and_refusals(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    complaints, read = set(), 0
+    for seed in range(300):
+        requirement_files.write(random.Random(seed), tmp_path)
+        try:
+            requirements = Requirements.read([tmp_path / requirement_files.FILES[0]])
+        except UsageError as error:
+            assert "\n" not in str(error)
+            complaints |= {
+                words
+                for words in (
+                    "not a text file",
+                    "a FIFO",
+                    "a device",
+                    "a directory",
+                    "No such file",
+                    "is no requirement",
+                )
+                if words in str(error)
+            }
+        else:
+            read += bool(requirements.options) + bool(requirements.hashes)
+    assert len(complaints) == 6
+    assert read > 10
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,14 @@ def test_a_file_that_names_itself_is_read_once(tmp_path):
     assert [str(one) for _, one in written(tmp_path, "-r requirements.txt\neinops\n").named()] == ["einops"]
 
 
+def test_files_that_name_one_another_many_times_are_read_once_each(tmp_path):
+    for number in range(12):
+        others = f"-r {number + 1}.txt\n" * 8 if number < 11 else "-c 0.txt\n"
+        (tmp_path / f"{number}.txt").write_text(f"{others}package-{number}\n")
+    names = [str(requirement) for _, requirement in Requirements.read([tmp_path / "0.txt"]).named()]
+    assert sorted(names) == sorted(f"package-{number}" for number in range(12))
+
+
 def test_the_contents_decide_the_layer_and_not_the_name_of_the_file(tmp_path):
     lock = tmp_path / "lock.txt"
     lock.write_text("torch==2.6.0\n")
@@ -69,6 +77,8 @@ def test_requirements_that_fit_are_accepted(tmp_path, text):
     [
         (b"not a requirement!\n", "is no requirement"),
         (b"\xff\xfe", "not a text file"),
+        (b"-r a\0b.txt\n", "not a text file"),
+        (b"-r " + b"x" * 5000, "cannot read "),
         (b"a\n" * 600_000, "1200000 bytes, more than the"),
     ],
 )
@@ -78,6 +88,7 @@ def test_a_file_that_is_no_list_of_requirements_is_one_line(tmp_path, content, c
     with pytest.raises(UsageError, match=complaint) as caught:
         Requirements.read([path])
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
     with pytest.raises(UsageError, match="No such file"):
         Requirements.read([tmp_path / "absent.txt"])
 

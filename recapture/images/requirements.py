@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 LARGEST = 1 << 20
 """Bytes of the largest requirements file that is read."""
 
+LONGEST_REASON = 300
+"""Characters of the longest reason why a file cannot be read, which may quote a path of the user's file."""
+
 LAYER = "+with"
 """What follows the name of the image in the name of a layer."""
 
@@ -67,7 +70,8 @@ class Requirements:
         Raises UsageError, naming the file and the line, for what is no requirement.
         """
         paths = tuple(_real(path) for path in files)
-        requirements = Requirements(paths, tuple(line for path in paths for line in _lines(path, ())))
+        read: set[Path] = set()
+        requirements = Requirements(paths, tuple(line for path in paths for line in _lines(path, read)))
         for _ in requirements.named():
             pass  # each is parsed, so that a mistake is found before anything is installed
         return requirements
@@ -112,20 +116,26 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _lines(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
-    """Yield the lines of a requirements file without comments, those of the files that it names in their place."""
-    if path in above:
+def _lines(path: Path, read: set[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield the lines of a requirements file without comments, those of the files that it names in their place.
+
+    Each file is read once, however often it is named; `read` holds those that were.
+    """
+    if path in read:
         return
+    read.add(path)
     try:
         text = read_regular(path, most=LARGEST).decode("utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"--with {path}: not a text file") from None
     except UsageError as error:
-        raise UsageError(f"--with: {error}") from None
+        raise UsageError(f"--with: {shorten(str(error), LONGEST_REASON)}") from None
+    if "\0" in text:
+        raise UsageError(f"--with {path}: not a text file")
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         words = re.sub(r"(^|\s)#.*", "", line).strip()
         if other := _OTHER_FILE.fullmatch(words):
-            yield from _lines(_real(path.parent / _unquoted(other["path"])), (*above, path))
+            yield from _lines(_real(path.parent / _unquoted(other["path"])), read)
         elif links := _FIND_LINKS.fullmatch(words):
             place = _unquoted(links["place"])
             # A path is relative to the file that has it; the line will stand in another one.

@@ -127,6 +127,7 @@ _BY_NAME = {
     ],
     "requirements.txt": ["requirements"],
     "more.txt": ["requirements"],
+    "resolved.txt": ["requirements"],
     "meta.json": ["context"],
     ".lock": ["run --resume", "run --resume finished", "merge --incomplete into results", "report --interrupted"],
     ".speedups.lock": ["bench --resume", "report"],

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.fuzz import arguments, commands, corpus, mutations
+from tests.fuzz import arguments, commands, corpus, mutations, requirement_files
 
 SECONDS = 10
 """Seconds of CPU time that one command may take, which other processes of the machine cannot lengthen."""
@@ -61,6 +61,9 @@ def mutate(seed: int, root: Path) -> tuple[str, list[str], list[str] | None]:
     [path] = choose.choices(files, [corpus.weight(one) for one in files])
     data = path.read_bytes()
     way = choose.random()
+    if path.parent == root and path.suffix == ".txt" and way < 0.6:
+        requirement_files.write(choose, root)
+        return "requirements", ["requirements"], None
     if not data or 0.82 <= way < 0.9:  # a lock is empty
         kind = "replaced"
         mutations.replace_file(choose, path)

@@ -79,14 +79,18 @@ def locks(root: Path) -> None:
 
 
 def requirements(root: Path) -> None:
-    """Read a user's requirements files, and compare them with a lock."""
-    from recapture.images.requirements import Requirements, check_against
+    """Read a user's requirements files, compare them with a lock, and say what uv would install of them."""
+    from recapture.images.requirements import Requirements, check_against, to_install
     from recapture.machine.pins import load_images, lock_path
     from tests.fuzz import corpus
 
     found = Requirements.read([root / "requirements.txt"])
     check_against(load_images()[corpus.IMAGE], found)
     found.digest(lock_path(corpus.IMAGE))
+    resolved = (root / "resolved.txt").read_text(encoding="utf-8", errors="replace")
+    hashed, others = to_install(resolved, load_images()[corpus.IMAGE], found)
+    for line in (*found.options, *hashed.splitlines(), *others.splitlines()):
+        _say(ascii(line))
 
 
 def answers(root: Path) -> None:

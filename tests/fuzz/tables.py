@@ -55,6 +55,7 @@ def build(root: Path) -> None:
         (locks / f"{name}.txt").write_text(head + "".join(few))
     (root / "requirements.txt").write_text("# of a user\n-r more.txt\nnumpy>=1.20 ; python_version > '3.8'\n")
     (root / "more.txt").write_text("attrs>=20 --hash=sha256:00\nhttps://example.invalid/x.whl\n-e .\n")
+    (root / "resolved.txt").write_text("attrs==23.1 \\\n    --hash=sha256:00\nhttps://example.invalid/x.whl\n")
     _answers(root / "cache" / "checks")
     context = root / "docker-config" / "contexts" / "meta" / "abc"
     context.mkdir(parents=True)

@@ -185,6 +185,8 @@ async function openFromAddress() {
   const span = (from, to) => (from === to ? common.releases[from] : `${common.releases[from]}–${common.releases[to]}`);
   const [suite, name, compiler] = splitCell(cell);
   const list = element("dl");
+  const summary = phrase(common, marks);
+  if (summary) list.append(element("dt", {}, "in short"), element("dd", {}, summary.words));
   const within = runs.filter((run, place) => run[0] <= last && (place + 1 === runs.length || runs[place + 1][0] > first));
   for (const run of within) {
     const from = Math.max(run[0], first);
@@ -213,12 +215,14 @@ async function openFromAddress() {
   const head = element("h4", {}, element("span", { class: `pill t-${facts.tone}` }, `${common.symbols[facts.tone]} ${facts.short}`), element("span", {}, `${compiler}, ${span(first, last)}, on ${device}: ${facts.words}`), close);
   const width = row.cells.length ? [...row.cells].reduce((sum, one) => sum + one.colSpan, 0) : 1;
   row.classList.add("open");
-  row.after(element("tr", { class: "record" }, element("td", { colspan: width }, head, list, how)));
-  row.scrollIntoView({ block: "nearest" });
+  const record = element("tr", { class: "record" }, element("td", { colspan: width }, head, list, how));
+  row.after(record);
+  // The browser has scrolled to the part of the page that the address names, if it is an element's: this comes later.
+  requestAnimationFrame(() => record.scrollIntoView({ block: "center" }));
 }
 
 function leaveRecord(row) {
-  history.replaceState(null, "", location.pathname.length ? "#" : "");
+  history.replaceState(null, "", "#");
   closeRecords();
   const link = row.querySelector("td > a");
   if (link) link.focus();
@@ -233,6 +237,35 @@ document.addEventListener("keydown", (event) => {
 if (page) {
   addEventListener("hashchange", openFromAddress);
   openFromAddress();
+}
+
+// What a strip amounts to, in words, as `recapture.tools.site.strips.phrase` says it; null if nothing is recorded.
+function phrase(common, marks) {
+  const names = { wrong: "silently wrong", failing: "fails", broken: "right, with graph breaks", right: "right" };
+  const spans = [];
+  common.releases.forEach((release, at) => {
+    const facts = common.marks[marks[at]];
+    if (!facts || facts.tone === "none") return;
+    const last = spans[spans.length - 1];
+    if (last && last.tone === facts.tone) last.last = release;
+    else spans.push({ tone: facts.tone, first: release, last: release });
+  });
+  if (!spans.length) return /^\.*$/.test(marks) ? null : { tone: "none", words: "does not apply to any release" };
+  const [begin, middle] = spans;
+  const now = spans[spans.length - 1];
+  const tone = now.tone;
+  const late = begin.first !== common.releases[0];
+  const since = late ? `, from ${begin.first} on` : "";
+  if (spans.length === 1) {
+    if (now.first === now.last) return { tone, words: `${names[tone]} on ${now.first}` };
+    return { tone, words: `${names[tone]} on every release${late ? ` from ${begin.first} on` : ""}` };
+  }
+  if (spans.length === 2) return { tone, words: `${names[begin.tone]} until ${begin.last}, ${names[tone]} since ${now.first}${since}` };
+  if (spans.length === 3 && begin.tone === now.tone) {
+    return { tone, words: `${names[middle.tone]} since ${middle.first}, ${names[tone]} again in ${now.first}${since}` };
+  }
+  const words = spans.map((span) => `${names[span.tone]} ${span.first === span.last ? `on ${span.first}` : `${span.first}–${span.last}`}`);
+  return { tone, words: words.join(", ") };
 }
 
 // Queries over cells
@@ -296,12 +329,13 @@ class Query {
         this.words.push(token);
       }
     }
-    if (devices.length) tests.push((cell) => this.common.releases.some((_, at) => devices.every((term) => term.device(cell, at))));
+    // In one and the same release: the releases of a term are the bits of a number.
+    if (devices.length) tests.push((cell) => devices.reduce((bits, term) => bits & term.device(cell), ~0) !== 0);
     return (cell) => tests.every((test) => test(cell));
   }
 
   holds(term, cell) {
-    return term.device ? this.common.releases.some((_, at) => term.device(cell, at)) : term.cell(cell);
+    return term.device ? term.device(cell) !== 0 : term.cell(cell);
   }
 
   isTerm(token) {
@@ -312,8 +346,11 @@ class Query {
     const { marks } = this.common;
     const verdicts = new Set(Object.values(marks).map((facts) => facts.verdict));
     const known = name.replace("_", "-");
-    if (OUTCOMES[known]) return (mark) => mark in marks && OUTCOMES[known](marks[mark], mark);
-    if (verdicts.has(name)) return (mark) => mark in marks && marks[mark].verdict === name;
+    const passes = OUTCOMES[known] || (verdicts.has(name) && ((facts) => facts.verdict === name));
+    if (passes) {
+      const those = new Set(Object.keys(marks).filter((mark) => passes(marks[mark], mark)));
+      return (mark) => those.has(mark);
+    }
     this.fault = `no outcome ${name}: right, breaks, wrong, failing, refused, not-run, or ${[...verdicts].join(", ")}`;
     return () => false;
   }
@@ -325,12 +362,18 @@ class Query {
     return at < 0 ? near : at;
   }
 
-  // A term is a test of a cell, or, for the outcome on a device, a test of a cell in one release.
+  // A test of a cell: whether one of its strips passes.
+  anyStrip(passes) {
+    const once = memoized(passes);
+    return { cell: (cell) => cell.strips.some(once) };
+  }
+
+  // A term is a test of a cell, or, for the outcome on a device, the releases that have it.
   term(token) {
     const sequence = /^seq\((.*)\)$/.exec(token);
     if (sequence) {
       const wanted = sequence[1].trim().split(/\s+/).map((name) => this.outcome(name));
-      return { cell: (cell) => cell.strips.some((marks) => inSequence(this.known(marks), wanted)) };
+      return this.anyStrip((marks) => inSequence(this.known(marks), wanted));
     }
     if (token === "no-thread") return { cell: (cell) => !cell.thread };
     if (token === "has-thread") return { cell: (cell) => cell.thread };
@@ -341,14 +384,15 @@ class Query {
     if (/^\d/.test(key)) {
       const at = this.release(key);
       const test = this.outcome(value);
-      return { cell: (cell) => cell.strips.some((marks) => test(marks[at])) };
+      return this.anyStrip((marks) => test(marks[at]));
     }
     const capabilities = this.common.capabilities;
     const onDevice = key === "cuda" || key === "gpu" ? capabilities.filter((name) => name !== "cpu") : capabilities.filter((name) => name === key);
     if (onDevice.length || key === "cuda" || key === "gpu") {
       const test = this.outcome(value);
       const places = onDevice.map((name) => capabilities.indexOf(name));
-      return { device: (cell, at) => places.some((place) => cell.byCapability[place] && test(cell.byCapability[place][at])) };
+      const bits = memoized((marks) => [...marks].reduce((sum, mark, at) => (test(mark) ? sum | (1 << at) : sum), 0));
+      return { device: (cell) => places.reduce((sum, place) => (cell.byCapability[place] ? sum | bits(cell.byCapability[place]) : sum), 0) };
     }
     switch (key) {
       case "compiler": {
@@ -381,26 +425,26 @@ class Query {
       }
       case "is": {
         const test = this.outcome(value);
-        return { cell: (cell) => cell.strips.some((marks) => test(newest(marks))) };
+        return this.anyStrip((marks) => test(newest(marks)));
       }
       case "ever": {
         const test = this.outcome(value);
-        return { cell: (cell) => cell.strips.some((marks) => [...marks].some(test)) };
+        return this.anyStrip((marks) => [...marks].some(test));
       }
       case "always": {
         const test = this.outcome(value);
-        return { cell: (cell) => cell.strips.some((marks) => [...marks].every((mark) => mark === "." || test(mark))) };
+        return this.anyStrip((marks) => [...marks].every((mark) => mark === "." || test(mark)));
       }
       case "first-bad":
       case "fixed": {
         const at = this.release(value);
-        return { cell: (cell) => cell.strips.some((marks) => this.turn(marks, at) === key) };
+        return this.anyStrip((marks) => this.turn(marks, at) === key);
       }
       case "changed": {
         const [from, to] = value.split("..");
         const before = to === undefined ? this.release(value) - 1 : this.release(from);
         const after = this.release(to === undefined ? value : to);
-        return { cell: (cell) => cell.strips.some((marks) => marks[before] !== marks[after] && marks[before] !== undefined && marks[before] !== "." && marks[after] !== ".") };
+        return this.anyStrip((marks) => marks[before] !== marks[after] && marks[before] !== undefined && marks[before] !== "." && marks[after] !== ".");
       }
       default:
         this.fault = `no term ${key}: see all terms`;
@@ -433,6 +477,15 @@ class Query {
     }
     return now ? "first-bad" : "";
   }
+}
+
+// A function of a strip, which is called once for each: most strips are those of many cells.
+function memoized(compute) {
+  const seen = new Map();
+  return (marks) => {
+    if (!seen.has(marks)) seen.set(marks, compute(marks));
+    return seen.get(marks);
+  };
 }
 
 function newest(marks) {
@@ -787,23 +840,6 @@ function frontPage(common) {
     }
   }
 
-  // What a strip amounts to, in words.
-  function phrase(marks) {
-    const names = { wrong: "silently wrong", failing: "fails", broken: "right, with graph breaks", right: "right" };
-    const spans = [];
-    common.releases.forEach((release, at) => {
-      const facts = common.marks[marks[at]];
-      if (!facts || facts.tone === "none") return;
-      if (spans.length && spans[spans.length - 1].tone === facts.tone) spans[spans.length - 1].last = release;
-      else spans.push({ tone: facts.tone, first: release, last: release });
-    });
-    if (!spans.length) return null;
-    const now = spans[spans.length - 1];
-    const before = spans[spans.length - 2];
-    if (!before) return { tone: now.tone, words: now.first === now.last ? `${names[now.tone]} on ${now.first}` : `${names[now.tone]} on every release` };
-    return { tone: now.tone, words: `${names[before.tone]} until ${before.last}, ${names[now.tone]} since ${now.first}` };
-  }
-
   // The compiler that the words name, which need not be the one of the filter.
   function named(words, values) {
     const text = ` ${words.join(" ").toLowerCase()} `;
@@ -813,7 +849,7 @@ function frontPage(common) {
 
   function since(compiler, belongs) {
     const marks = worst(cells.filter((cell) => cell.compiler === compiler && belongs(cell) && cell.byCapability[0]).map((cell) => cell.byCapability[0]));
-    const said = marks && phrase(marks);
+    const said = marks && phrase(common, marks);
     return said && element("span", { class: "since" }, element("code", {}, compiler), element("span", { class: `pill t-${said.tone}` }, `${common.symbols[said.tone]} ${said.words}`));
   }
 
@@ -834,7 +870,7 @@ function frontPage(common) {
     if (hits.length) nodes.push(list);
     let number = hits.length;
     if (words.join(" ").length > 11) {
-      const found = await searchMessages(words);
+      const { found, pasted } = await searchMessages(words);
       number += found.length;
       if (found.length) {
         const heading = element("h2", {}, "Recorded messages");
@@ -847,18 +883,20 @@ function frontPage(common) {
           const target = `${link.split("#")[0]}#${cell}@${common.releases[releaseAt]}/${common.capabilities[capability]}`;
           quoted.append(element("li", {}, element("a", { href: target }, element("span", { class: "kind" }, "message"), element("code", {}, text), element("span", { class: "sub" }, `${(common.behaviours[behaviour] || name).replaceAll("`", "")} · ${cell}, ${common.releases[releaseAt]}${total > 1 ? ` and ${total - 1} more` : ""}`))));
         }
-        // A pasted message is long: what was recorded then comes first.
-        if (words.length > 6) nodes.unshift(heading, quoted);
+        if (pasted) nodes.unshift(heading, quoted);
         else nodes.push(heading, quoted);
       }
     }
     return { nodes, number };
   }
 
+  // The messages that have most of the words; and whether the words are a message that somebody pasted.
   async function searchMessages(words) {
     const list = await load("messages");
     messages = messages || new Index(list.map(([text]) => [text]));
-    return messages.search(words, words.length > 6 ? 0.35 : 0.7).slice(0, 12).map(([at]) => list[at]);
+    const hits = messages.search(words, 0.6).slice(0, 12);
+    const long = tokensOf(words.join(" ")).filter((token) => !STOP.has(token) && messages.places.has(token)).length > 5;
+    return { found: hits.map(([at]) => list[at]), pasted: long };
   }
 
   function withCode(text) {

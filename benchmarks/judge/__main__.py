@@ -45,6 +45,8 @@ EQUALS = (
     "equal:reciprocals",
     "equal:folded-norms",
     "equal:unfused-attention",
+    "equal:unrolled-recurrences",
+    "equal:dense-and-dequantized",
     "equal:two-threads",
 )
 """Compilers of `equals` that change nothing."""

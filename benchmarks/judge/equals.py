@@ -303,6 +303,70 @@ def unfused_attention(fn: Any, example: Any) -> Any:  # noqa: ARG001
     return call
 
 
+@compiler("equal:unrolled-recurrences")
+def unrolled_recurrences(fn: Any, example: Any) -> Any:  # noqa: ARG001
+    """Recurrent layers step by step, and convolutions, without the fused kernels of oneDNN."""
+
+    def call(*args: Any) -> Any:
+        with torch.backends.mkldnn.flags(enabled=False):
+            return fn(*args)
+
+    return call
+
+
+def _dense(func: Any, *args: Any) -> Any:
+    """Compute with dense tensors in place of sparse ones."""
+    return func(*(each.to_dense() if isinstance(each, torch.Tensor) and _is_sparse(each) else each for each in args))
+
+
+def _is_sparse(tensor: torch.Tensor) -> bool:
+    return tensor.layout in (torch.sparse_coo, torch.sparse_csr)
+
+
+def _dense_product(func: Any, bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *more: Any) -> Any:  # noqa: ARG001
+    return _dense(aten.addmm.default, bias, left, right)
+
+
+def _dense_sum(func: Any, tensor: torch.Tensor, dims: Any) -> Any:
+    total = tensor.to_dense().flip(tuple(range(tensor.dim()))).sum(dims)
+    total = total.flip(tuple(range(total.dim())))
+    return total.to_sparse() if total.dim() else func(tensor, dims)
+
+
+def _by_hand(func: Any, tensor: torch.Tensor) -> Any:
+    """Turn the integers of a quantized tensor into numbers."""
+    if tensor.qscheme() != torch.per_tensor_affine:
+        return func(tensor)
+    return (tensor.int_repr().float() - tensor.q_zero_point()) * tensor.q_scale()
+
+
+class _Stored(TorchDispatchMode):  # type: ignore[misc]
+    """Computes operations on sparse and quantized tensors in another way."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        ways = {
+            aten.mm.default: _dense,
+            aten.addmm.default: _dense,
+            aten._sparse_addmm.default: _dense_product,  # noqa: SLF001
+            aten._sparse_sum.dim: _dense_sum,  # noqa: SLF001
+            aten.dequantize.self: _by_hand,
+        }
+        stored = [each for each in args if isinstance(each, torch.Tensor) and (_is_sparse(each) or each.is_quantized)]
+        way = ways.get(func) if stored and not kwargs else None
+        return func(*args, **(kwargs or {})) if way is None else way(func, *args)
+
+
+@compiler("equal:dense-and-dequantized")
+def dense_and_dequantized(fn: Any, example: Any) -> Any:  # noqa: ARG001
+    """Sums and products of sparse tensors with dense ones, and quantized numbers from their integers."""
+
+    def call(*args: Any) -> Any:
+        with _Stored():
+            return fn(*args)
+
+    return call
+
+
 @compiler("equal:two-threads")
 def two_threads(fn: Any, example: Any) -> Any:  # noqa: ARG001
     """Eager on another number of threads."""

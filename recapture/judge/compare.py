@@ -195,7 +195,10 @@ class _Comparer:
         expected, actual = dict(eager.children or ()), dict(other.children or ())
         place = where + "".join(path)
         if expected.keys() != actual.keys() or (eager.ordered and list(expected) != list(actual)):
-            if len(expected) != len(actual):
+            items = [sum(key.startswith("[") for key in side) for side in (expected, actual)]
+            if items[0] != items[1]:  # a deque also has a `.maxlen`
+                self.differ(place, "type", "items", *items)
+            elif len(expected) != len(actual):
                 self.differ(place, "type", "items", len(expected), len(actual))
             else:
                 self.differ(place, "type", "keys", short(list(expected)), short(list(actual)))

@@ -6,17 +6,36 @@ refused.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from pathlib import Path
 
-from recapture.base.errors import EnvironmentUnfitError
+from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.option_fields import GIB, MOST_GIB
 
 
 def cache_root() -> Path:
     """Return RECAPTURE_CACHE, or ``recapture`` in XDG_CACHE_HOME or in ``~/.cache``; it need not exist."""
     shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recapture"
     return Path(os.environ.get("RECAPTURE_CACHE") or shared).absolute()
+
+
+def gib_of(variable: str, default: int, *, least: float) -> int:
+    """Return the bytes that an environment variable gives in GiB, at `least` so many; `default` if it is not set.
+
+    Raises UsageError for what is no such number.
+    """
+    text = os.environ.get(variable)
+    if not text:
+        return default
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= MOST_GIB:
+        raise UsageError(f"{variable} is {text!r}: it is a number of GiB, such as {default // GIB}")
+    return int(number * GIB)
 
 
 def private_folder(*parts: str) -> Path:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import os
 import shutil
 import time
@@ -20,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recapture.base.cache_folder import cache_root, check_trusted
+from recapture.base.cache_folder import cache_root, check_trusted, gib_of
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.locks import LockedError, locked
-from recapture.base.option_fields import GIB, MOST_GIB
+from recapture.base.option_fields import GIB
 from recapture.images.interpreter import Interpreter, check_installed
 from recapture.images.requirements import LAYER, LAYER_BYTES, Requirements, build_layer, check_against, layer_on
 from recapture.images.uv import find_python, find_uv, run_uv
@@ -39,6 +38,9 @@ EXPECTED_BYTES = 8 * GIB
 
 DEFAULT_LIMIT = 60 * GIB
 """Bytes of all environments together, if RECAPTURE_CACHE_GIB is not set."""
+
+SMALLEST_GIB = 1e-9
+"""The smallest limit, in GiB: no environment fits into nothing."""
 
 IMPORT_SECONDS = 600.0
 """Seconds that the first import of torch may take in a new environment."""
@@ -56,16 +58,7 @@ def environments_folder() -> Path:
 
 def size_limit() -> int:
     """Return the bytes that all environments may take: RECAPTURE_CACHE_GIB, or `DEFAULT_LIMIT`."""
-    text = os.environ.get("RECAPTURE_CACHE_GIB")
-    if not text:
-        return DEFAULT_LIMIT
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number <= MOST_GIB:
-        raise UsageError(f"RECAPTURE_CACHE_GIB is {text!r}: it is a number of GiB, such as 60")
-    return int(number * GIB)
+    return gib_of("RECAPTURE_CACHE_GIB", DEFAULT_LIMIT, least=SMALLEST_GIB)
 
 
 class Stored(NamedTuple):

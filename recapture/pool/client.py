@@ -23,6 +23,7 @@ from recapture.pool.folders import CACHE, TEMPORARY, Folder
 from recapture.pool.processes import cpu_seconds, remove_segment, segments, stopped
 from recapture.pool.protocol import GOODBYE, Begun, Ended, FromServer, LineBuffer, Preload, Processes, Ready, Task
 from recapture.torch_api.compat import hide_gpus, isolate_caches
+from recapture.torch_api.kept_builds import VARIABLE
 
 STILL_SECONDS = 300.0
 """Seconds that a server may use no processor while it starts or preloads; a cold disk can keep it for a minute."""
@@ -108,7 +109,8 @@ class Client:
     """One worker server; use it as a context manager.
 
     Without `fork`, it starts a new Python for each task. `whole_graphs` leaves torch's caches of whole graphs on.
-    `imports` are modules that the server imports when it starts. `gpus` says whether tasks see the machine's GPUs. The
+    `imports` are modules that the server imports when it starts. `kept` is the folder of builds that are kept from run
+    to run (`recapture.pool.kept_folder`), None if none are. `gpus` says whether tasks see the machine's GPUs. The
     server and its tasks write everything, including compile caches, below `home`, the caller's temporary directory (see
     `recapture.pool.folders`), which several servers may share.
     """
@@ -122,8 +124,10 @@ class Client:
         whole_graphs: bool = False,
         imports: tuple[str, ...] = (),
         gpus: bool = True,
+        kept: Path | None = None,
     ) -> None:
         self.jobs = jobs
+        self.kept = kept
         self.fork = fork
         self.whole_graphs = whole_graphs
         self.imports = imports
@@ -188,6 +192,9 @@ class Client:
         if not self.gpus:
             hide_gpus(environment)
         environment[MARK] = str(self.tasks)
+        environment.pop(VARIABLE, None)
+        if self.kept is not None:
+            environment[VARIABLE] = str(self.kept)
         return environment
 
     def stop(self, *, patience: float = 20.0) -> None:

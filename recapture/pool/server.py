@@ -48,6 +48,7 @@ from recapture.pool.protocol import (
     ToServer,
 )
 from recapture.pool.worker import STDERR, STDOUT, Following, Link, run_task, set_process_option
+from recapture.torch_api.kept_builds import take_folder
 from recapture.torch_api.preload import preload
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -440,6 +441,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--import", action="append", default=[], dest="imports")
     options = parser.parse_args(arguments)
+    take_folder()
     os.dup2(2, 1)  # no output of a library may reach the host's standard output
     link = socket.socket(fileno=options.fd)
     # No program that a task starts may keep the link open.

@@ -13,8 +13,10 @@ from recapture.base.scrub import scrub
 from recapture.base.text import one_line, shorten
 from recapture.pool.client import Client, ServerDiedError, SlowStartError
 from recapture.pool.folders import Home
+from recapture.pool.kept_folder import builds_limit, kept_folder
 from recapture.pool.protocol import Ended, task_name
 from recapture.pool.worker import FAILED, canary
+from recapture.torch_api.kept_builds import prune
 
 T = TypeVar("T")
 
@@ -63,6 +65,9 @@ class WorkerPool:
         """Whether tasks of a driver that was interrupted may still run."""
         self._asked: dict[str, tuple[Client, int]] = {}
         self.successor: Client | None = None
+        # A benchmark compiles as a user's process does, from empty caches.
+        self.kept, self.kept_refused = (None, "") if whole_graphs else kept_folder()
+        """The folder of builds that are kept from run to run, and why there is none, if there should be one."""
         self.home = Home()
         try:
             self.client = self._client(fork=worker != "fresh")
@@ -77,6 +82,8 @@ class WorkerPool:
         self._dismiss_successor()
         self.client.stop()
         self.home.cleanup()
+        if self.kept is not None:
+            prune(self.kept, builds_limit())
 
     def _new_client(self, *, fork: bool) -> Client:
         return Client(
@@ -86,6 +93,7 @@ class WorkerPool:
             whole_graphs=self.whole_graphs,
             imports=self.imports,
             gpus=self.device != "cpu",
+            kept=self.kept,
         )
 
     def _client(self, *, fork: bool) -> Client:

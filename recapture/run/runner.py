@@ -121,6 +121,8 @@ def run_cells(
             WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=imports)
         )
         note("server")
+        if pool.kept_refused:
+            warn(f"warning: compiled code is not kept for later runs: {pool.kept_refused}")
         # First, so that it runs while the suites are collected.
         begin_survey(pool)
         suites = collect_suites(pool, options.selection.suites)

@@ -8,6 +8,7 @@ from typing import Any
 
 from recapture.base.paths import without_callers_directory
 from recapture.torch_api.compat import quietly, release, reset_dynamo
+from recapture.torch_api.kept_builds import keep_builds
 from recapture.torch_api.wrapper import package_once, prepare_packaging
 
 FIRST_CAPTURE = (
@@ -65,6 +66,8 @@ def _import_torch(level: str) -> None:
         needed += FIRST_CAPTURE
     for module in needed:
         quietly(partial(importlib.import_module, module))
+    if level != "bare":
+        quietly(keep_builds)
 
 
 def _warm(level: str) -> None:

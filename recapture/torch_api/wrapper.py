@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recapture.torch_api.kept_builds import keeping
+
 FOLDER = "interfaces"
 """Name of the folder, in the directory of this run's caches, for compiled interfaces."""
 
@@ -70,7 +72,9 @@ def share_interface() -> None:
     Where the release builds them otherwise, or a part does not compile, the wrapper is compiled as torch does it.
     """
     builder: Any = getattr(importlib.import_module("torch._inductor.cpp_builder"), "CppBuilder", None)
-    usual = getattr(builder, "build", None)
+    usual: Any = getattr(builder, "build", None)
+    if hasattr(usual, "keeps"):  # what is kept comes first, here as there
+        usual = usual.__wrapped__
     interface = Path(importlib.import_module("torch._inductor.codegen").__path__[0], "aoti_runtime", "interface.cpp")
     if usual is None or not interface.is_file():
         return
@@ -84,7 +88,7 @@ def share_interface() -> None:
             logging.getLogger(__name__).debug("wrapper in parts: %r", error)
         return usual(self)
 
-    builder.build = build
+    builder.build = keeping(build)
 
 
 @cache

@@ -287,3 +287,17 @@ print(time.process_time() - began)
     words = [sys.executable, "-c", script, str(ROOT / "suites" / "modules.py"), str(data_file)]
     result = subprocess.run(words, capture_output=True, text=True, check=True)
     assert float(result.stdout.splitlines()[-1]) < 1
+
+
+def test_a_trace_is_not_warned_about_where_a_user_has_to_give_a_number(lint):
+    source = """
+        import torch
+        def f(x, scale: float):
+            if x.shape[0] > 4:
+                return x * scale
+            return x
+        """
+    assert lint(source, compilers=("jit.trace",)) == []
+    assert lint(source.replace("scale: float", "scale: torch.Tensor"), compilers=("jit.trace",)) == [
+        (4, "branch-on-size")
+    ]

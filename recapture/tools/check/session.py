@@ -86,9 +86,16 @@ class CheckEvents:
 
 
 def run_check(
-    request: CheckRequest, options: CheckOptions, events: CheckEvents | None = None, *, folder: Path | None = None
+    request: CheckRequest,
+    options: CheckOptions,
+    events: CheckEvents | None = None,
+    *,
+    folder: Path | None = None,
+    opened: WorkerPool | None = None,
 ) -> CheckOutcome:
     """Check a target. The generated case and its records are in `folder`, by default one that is removed at the end.
+
+    `opened` is a pool of `pool_of_checks`, by default one of this check: with one, many checks import torch once.
 
     Raises UsageError or EnvironmentUnfitError, in one line, for a target or inputs that cannot be used: what fails
     before or in eager is never said of a compiler.
@@ -97,7 +104,14 @@ def run_check(
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="recapture-check-")))
         folder.mkdir(parents=True, exist_ok=True)
-        return _Check(request, options, events or CheckEvents(), folder.resolve()).run()
+        pool = opened if opened is not None else stack.enter_context(pool_of_checks(options))
+        return _Check(request, options, events or CheckEvents(), folder.resolve()).run(pool)
+
+
+def pool_of_checks(options: CheckOptions) -> WorkerPool:
+    """Return a pool for checks with the device and the number of jobs of some options, to be entered."""
+    imports = (*IMPORTS, *(task.partition(":")[0] for task in (PREPARE, OBSTACLES)))
+    return WorkerPool(device=options.device, jobs=options.jobs, imports=imports)
 
 
 class _Check:
@@ -117,26 +131,24 @@ class _Check:
         self.died_where_eager_raises: dict[str, str] = {}
         """The input that a compiler's process ended on although eager merely raises, by compiler."""
 
-    def run(self) -> CheckOutcome:
+    def run(self, pool: WorkerPool) -> CheckOutcome:
         """Examine the target, run every compiler, and return what was found."""
         options, events = self.options, self.events
-        imports = (*IMPORTS, *(task.partition(":")[0] for task in (PREPARE, OBSTACLES)))
-        with WorkerPool(device=options.device, jobs=options.jobs, imports=imports) as pool:
-            begin_survey(pool)
-            pool.client.preload("bare", [OF_A_BACKWARD])
-            self.prepared = prepare(pool, self.request, options)
-            self.path.write_text(case_file(self.request, self.prepared), encoding="utf-8")
-            events.prepared(self.prepared)
-            # Two runs, so that the first verdicts do not wait until the server has imported Dynamo.
-            first = tuple(name for name in self.compilers if compiler_facts(name).torch_alone)
-            second = tuple(name for name in self.compilers if not compiler_facts(name).torch_alone)
-            for compilers in filter(None, (first, second)):
-                environment = self._run_cells(pool, compilers, self.path)
-            if self.died_where_eager_raises:
-                self._run_again(pool)
-            scripts = self._scripts(pool) if events.scripts else {}
-            obstacles = self._obstacles(pool) if events.obstacles else ()
-            events.case(self.path.read_text(encoding="utf-8"))
+        begin_survey(pool)
+        pool.client.preload("bare", [OF_A_BACKWARD])
+        self.prepared = prepare(pool, self.request, options)
+        self.path.write_text(case_file(self.request, self.prepared), encoding="utf-8")
+        events.prepared(self.prepared)
+        # Two runs, so that the first verdicts do not wait until the server has imported Dynamo.
+        first = tuple(name for name in self.compilers if compiler_facts(name).torch_alone)
+        second = tuple(name for name in self.compilers if not compiler_facts(name).torch_alone)
+        for compilers in filter(None, (first, second)):
+            environment = self._run_cells(pool, compilers, self.path)
+        if self.died_where_eager_raises:
+            self._run_again(pool)
+        scripts = self._scripts(pool) if events.scripts else {}
+        obstacles = self._obstacles(pool) if events.obstacles else ()
+        events.case(self.path.read_text(encoding="utf-8"))
         if events.speeds is not None:
             right = tuple(name for name, record in self.records.items() if record.verdict in RIGHT)
             for name, (speedup, finding) in events.speeds(self.path, right).items():

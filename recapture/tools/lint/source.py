@@ -58,6 +58,14 @@ class Captured:
     arguments: dict[str, Value]
     is_entry: bool
 
+    @property
+    def needs_numbers(self) -> bool:
+        """Whether a user has to give it something that is annotated as no tensor, such as a number or text."""
+        arguments = [*self.node.args.posonlyargs, *self.node.args.args]
+        required = arguments[: len(arguments) - len(self.node.args.defaults)]
+        annotations = [ast.unparse(argument.annotation) for argument in required if argument.annotation is not None]
+        return self.is_entry and any("Tensor" not in text and _NOT_TENSORS.search(text) for text in annotations)
+
 
 @dataclass
 class SourceText:

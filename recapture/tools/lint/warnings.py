@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from recapture.base.errors import UsageError
+from recapture.cases.compiler import Family
 from recapture.data import Data
 from recapture.tools.lint.patterns import Found, Reader
 from recapture.tools.lint.ranges import WORDS, Affected, Outcome, affected
@@ -16,6 +17,10 @@ from recapture.tools.lint.source import read_source
 
 SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", ".nox", ".tox", "build", "dist"})
 """Names of folders that are not looked into."""
+
+
+TENSORS_ALONE = Family.TRACE.value
+"""The family of compilers that refuse a call with anything but tensors and their containers."""
 
 
 class LintWarning(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +63,8 @@ class Linter:
         for captured in source.captured():
             for found in Reader(source, captured).read():
                 rows = self._affected(found.behaviour)
+                if captured.needs_numbers:
+                    rows = [row for row in rows if self.data.compilers[row.compiler].family != TENSORS_ALONE]
                 lines = (found.node.lineno, found.node.end_lineno or found.node.lineno)
                 if rows and not source.suppressed(found.behaviour, lines):
                     key = (found.node.lineno, found.node.col_offset, found.behaviour)

@@ -1,0 +1,278 @@
+"""Compares ``recapture lint`` with ``recapture check`` on functions that nobody here wrote.
+
+    python -m benchmarks.lint --records FILE [--compiler NAME]... [--target TEXT]... [--at-once N] [--table]
+
+The targets are in ``lint_targets.txt``. Some processes check them, each with one pool, and every finished cell is
+appended to the file of records, so that an interrupted benchmark goes on where it stopped. Then the file that defines
+the target is linted for the same release and compilers. A warning is confirmed if the check of its function is silently
+wrong with the compiler that the warning names. ``--table`` checks nothing and prints the Markdown tables. torchvision,
+timm and transformers are installed by the user.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import inspect
+import time
+from collections import Counter, defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from benchmarks.lint_targets import LINES, made
+from benchmarks.side_by_side import append_row, run_parts
+from recapture.base.errors import RecaptureError
+from recapture.base.text import one_line, shorten
+from recapture.cases.compiler import Family
+from recapture.cases.compilers import compiler_facts
+from recapture.cases.target import parse_input
+from recapture.data import load
+from recapture.records.verdicts import SILENTLY_WRONG
+from recapture.report.document import Table, code_span
+from recapture.report.markdown_writer import table_markdown
+from recapture.tools.check.answers import CheckRow
+from recapture.tools.check.case_text import Prepared
+from recapture.tools.check.request import CheckOptions, CheckRequest
+from recapture.tools.check.session import CheckEvents, pool_of_checks, run_check
+from recapture.tools.lint.source import read_source
+from recapture.tools.lint.warnings import Linter, LintWarning
+
+COMPILERS = ("export:dynamic", "jit.trace")
+"""Default compilers: they generate no code. A static export would refuse other sizes before it could be wrong."""
+
+SECONDS = 60.0
+"""Seconds that a compiler may take for one target."""
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """One cell of a target, or why the target could not be checked. `inputs` counts the derived inputs."""
+
+    target: str
+    row: CheckRow | None = None
+    error: str = ""
+    inputs: int = 0
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """The warnings about a target that name a compiler."""
+
+    target: str
+    compiler: str
+    warnings: tuple[LintWarning, ...]
+
+
+def targets() -> dict[str, int]:
+    """Return the targets with their lines, counted from one."""
+    return {line.split(" ")[0]: number for number, line in enumerate(LINES, 1) if line and not line.startswith("#")}
+
+
+def request_of(target: str) -> CheckRequest:
+    """Return what to check of a target."""
+    line = targets()[target]
+    inputs = tuple(parse_input(word) for word in LINES[line - 1].split(" ")[1:])
+    place, _, name = target.partition(":")
+    if name.endswith(")"):
+        return CheckRequest(place=str(Path(__file__).with_name("lint_targets.py")), name=f"m{line}", inputs=inputs)
+    return CheckRequest(place=place, name=name, inputs=inputs)
+
+
+def check_targets(file: Path, names: tuple[str, ...], compilers: tuple[str, ...]) -> None:
+    """Check targets in this process, one after the other; every finished cell is a line of the file of records."""
+    options = CheckOptions(compilers=compilers, jobs=1, timeout=SECONDS)
+    with pool_of_checks(options) as pool:
+        for target in names:
+            inputs: list[int] = []
+
+            def finished(row: CheckRow, target: str = target, inputs: list[int] = inputs) -> None:
+                append_row(file, msgspec.json.encode(Checked(target, row, "", inputs[0])))
+
+            def prepared(known: Prepared, inputs: list[int] = inputs) -> None:
+                inputs.append(len(known.inputs))
+
+            try:
+                run_check(request_of(target), options, CheckEvents(prepared=prepared, finished=finished), opened=pool)
+            except RecaptureError as failure:
+                append_row(file, msgspec.json.encode(Checked(target, None, shorten(one_line(str(failure)), 300))))
+
+
+def read(file: Path) -> list[Checked]:
+    """Return what a file of records holds; a line that an interruption cut off is left out."""
+    rows = []
+    for line in file.read_bytes().splitlines() if file.is_file() else ():
+        try:
+            rows.append(msgspec.json.decode(line, type=Checked))
+        except msgspec.DecodeError:  # the last line of a run that was killed while it wrote
+            continue
+    return rows
+
+
+def warnings_of(target: str, linter: Linter) -> list[LintWarning]:
+    """Return the warnings about the code of a target: of its function or class, and of what it calls in its file."""
+    thing = made(targets()[target])
+    code: Any = thing if inspect.isroutine(thing) else type(thing).forward
+    code = inspect.unwrap(getattr(code, "__func__", code))
+    path = Path(inspect.getsourcefile(code) or "")
+    first = code.__qualname__.partition(".")[0]
+    names = reached(path, first)
+    return [one for one in linted(linter, path) if one.function.partition(".")[0] in names]
+
+
+@cache
+def linted(linter: Linter, path: Path) -> tuple[LintWarning, ...]:
+    """Return the warnings about a file, which is read once."""
+    return tuple(linter.lint(path))
+
+
+@cache
+def reached(path: Path, name: str) -> frozenset[str]:
+    """Return a function or class of a file with the functions of the file that it calls, directly or through others."""
+    source = read_source(path)
+    names, waiting = {name}, [name]
+    while waiting:
+        node = source.functions.get(waiting[-1]) or source.classes.get(waiting[-1])
+        waiting.pop()
+        for inner in ast.walk(node) if node is not None else ():
+            called = inner.func.id if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) else ""
+            if called in source.functions and called not in names:
+                names.add(called)
+                waiting.append(called)
+    return frozenset(names)
+
+
+def announced(rows: dict[str, dict[str, CheckRow]]) -> list[Announced]:
+    """Return the warnings about every checked target, by compiler."""
+    data = load()
+    release = ".".join(importlib.metadata.version("torch").split("+")[0].split(".")[:3])
+    compilers = tuple(dict.fromkeys(name for cells in rows.values() for name in cells))
+    linter = Linter(data, compilers, ("silently wrong",), release)
+    return [
+        Announced(target, compiler, tuple(one for one in warnings if compiler in one.compilers))
+        for target, cells in rows.items()
+        for warnings in [warnings_of(target, linter)]
+        for compiler in cells
+    ]
+
+
+def table(checked: list[Checked]) -> str:
+    """Return the tables: confirmed warnings and announced cells by compiler, and by behaviour; what was missed.
+
+    A compiler that takes tensors alone is left out where the inputs have a number: it refuses every such call.
+    """
+    rows: dict[str, dict[str, CheckRow]] = defaultdict(dict)
+    numbers = {target for target, line in targets().items() if " =" in LINES[line - 1]}
+    for entry in checked:
+        if entry.row is not None and entry.target in targets():
+            if entry.target in numbers and compiler_facts(entry.row.compiler).family == Family.TRACE:
+                continue
+            rows[entry.target][entry.row.compiler] = entry.row
+    wrong = {
+        (target, name)
+        for target, cells in rows.items()
+        for name, row in cells.items()
+        if row.verdict in {*map(str, SILENTLY_WRONG)}
+    }
+    ran = {
+        (target, name)
+        for target, cells in rows.items()
+        for name, row in cells.items()
+        if row.verdict not in ("error", "not_applicable", "timeout", "crash", "oom", "unstable")
+    }
+    warnings, confirmed = Counter[str](), Counter[str]()
+    of_behaviour: dict[str, Counter[str]] = defaultdict(Counter)
+    told = set()
+    for told_of in announced(rows):
+        cell = (told_of.target, told_of.compiler)
+        for warning in told_of.warnings:
+            warnings[told_of.compiler] += 1
+            confirmed[told_of.compiler] += cell in wrong
+            of_behaviour[warning.behaviour]["warnings"] += 1
+            of_behaviour[warning.behaviour]["confirmed"] += cell in wrong
+            of_behaviour[warning.behaviour]["not captured"] += cell not in ran
+            told.add(cell)
+    names = list(dict.fromkeys(name for cells in rows.values() for name in cells))
+    lines = []
+    for name in [*names, "all"]:
+        bad = {cell for cell in wrong if name in (cell[1], "all")}
+        count = sum(warnings.values()) if name == "all" else warnings[name]
+        right = sum(confirmed.values()) if name == "all" else confirmed[name]
+        lines.append(
+            [code_span(name), str(count), _share(right, count), str(len(bad)), _share(len(bad & told), len(bad))]
+        )
+    heads = ["compiler", "warnings", "confirmed", "silently wrong in check", "announced"]
+    behaviours = [
+        [code_span(name), str(counts["warnings"]), str(counts["confirmed"]), str(counts["not captured"])]
+        for name, counts in sorted(of_behaviour.items(), key=lambda pair: (-pair[1]["warnings"], pair[0]))
+    ]
+    missed = [
+        f"- `{target}` {name}: on {', '.join(rows[target][name].wrong_on[:3])}: "
+        f"{shorten(one_line(rows[target][name].differences[0]), 140) if rows[target][name].differences else ''}"
+        for target, name in sorted(wrong - told)
+    ]
+    false = sorted({cell for cell in told if cell not in wrong})
+    return "\n\n".join(
+        [
+            f"{len(rows)} functions and modules, {sum(map(len, rows.values()))} cells.",
+            table_markdown(Table(heads, lines, "lrrrr")),
+            table_markdown(Table(["behaviour", "warnings", "confirmed", "the compiler refuses"], behaviours, "lrrr")),
+            "Not announced:",
+            "\n".join(missed),
+            "Not confirmed:",
+            "\n".join(f"- `{target}` {name}: {rows[target][name].verdict}" for target, name in false),
+        ]
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} ({100 * part / whole:.0f} %)" if whole else "–"
+
+
+@click.command()
+@click.option("--records", "file", type=click.Path(path_type=Path), required=True, help="The file of records.")
+@click.option("--compiler", "compilers", multiple=True, default=COMPILERS)
+@click.option("--target", "only_targets", multiple=True, help="Only targets whose name contains this.")
+@click.option("--only", multiple=True, help="A target by its whole name, in this process.")
+@click.option("--at-once", default=1, help="Processes that check targets at the same time.")
+@click.option("--seconds", default=float("inf"), help="Stop after this time; finished cells are kept.")
+@click.option("--table", "only_table", is_flag=True, help="Check nothing; print the tables.")
+def main(
+    file: Path,
+    compilers: tuple[str, ...],
+    only_targets: tuple[str, ...],
+    only: tuple[str, ...],
+    at_once: int,
+    seconds: float,
+    *,
+    only_table: bool,
+) -> None:
+    """Check functions that nobody here wrote, lint them, and print tables."""
+    deadline = time.monotonic() + seconds
+    if only:
+        check_targets(file, only, compilers)
+        return
+    if not only_table:
+        known = read(file)
+        finished = Counter(entry.target for entry in known if entry.row is None or entry.row.compiler in compilers)
+        failed = {entry.target for entry in known if entry.row is None}
+        left = [
+            target
+            for target in targets()
+            if target not in failed
+            and finished[target] < len(compilers)
+            and (not only_targets or any(text in target for text in only_targets))
+        ]
+        words = ["--records", str(file), *(word for name in compilers for word in ("--compiler", name))]
+        parts = {
+            f"part {place + 1}": [*words, *(word for target in left[place::at_once] for word in ("--only", target))]
+            for place in range(min(at_once, len(left)))
+        }
+        run_parts("benchmarks.lint", parts, at_once, deadline)
+    print(table(read(file)))
+
+
+if __name__ == "__main__":
+    main()

@@ -83,9 +83,9 @@ def scaled_until_closed(x):
         CLOSED.append(i)
 
 
+# Torch 2.0 to 2.2 hangs here with nine compilers; no other release takes more than a minute, also on a busy machine
 @case(
-    example=lambda: (torch.ones(2), 2),
-    held_out=[lambda: (torch.ones(2), 3), lambda: (torch.ones(2), 1)],
+    example=lambda: (torch.ones(2), 2), held_out=[lambda: (torch.ones(2), 3), lambda: (torch.ones(2), 1)], seconds=120
 )
 def closes_an_endless_generator(x, limit: int):
     """Takes some values of an endless generator and closes it: its `finally` block runs then."""

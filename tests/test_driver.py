@@ -276,3 +276,21 @@ def test_a_failure_that_a_check_of_the_doctor_explains_is_the_machines_fault():
     found = outcomes.read(ended(result=None, status=1, stderr=stderr))
     assert (found.verdict, found.reason) == (Verdict.ENVIRONMENT, check.reason)
     assert outcomes.read(ended(result='{"verdict":"error"}', stderr=stderr)).verdict is Verdict.ERROR
+
+
+def test_a_task_may_have_a_limit_of_its_own_which_its_outcome_names():
+    class Limited(Tasks):
+        def request(self, task):
+            return super().request(task)._replace(timeout=0.5 if task.key == "b" else None)
+
+    limits = []
+
+    class Noting(Server):
+        def submit(self, function, payload, *, timeout, **more):
+            limits.append(timeout)
+            return super().submit(function, payload, timeout=timeout, **more)
+
+    Driver(Noting(), Limited("abc"), timeout=1.0, memory=1).run()
+    assert limits == [1.0, 0.5, 1.0]
+    outcomes = OutcomeReader(CellResult, timeout=1.0, memory=1, checks=[], explainable=lambda _: False)
+    assert outcomes.read(ended(result=None, cause="timeout"), 0.5).reason == "still running after 0.5 s"

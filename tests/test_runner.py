@@ -285,6 +285,30 @@ def test_a_server_that_is_stopped_is_replaced_long_before_the_deadline(warm, tmp
     assert str(record.verdict) == "pass"  # alone, the second time
 
 
+HANGS_FOR_LONG = """
+import time
+from recapture import case
+
+@case(example=lambda: (1,), seconds=1.5)
+def hangs(x):
+    time.sleep(1000)
+
+@case(example=lambda: (1,), seconds=1000)
+def takes_a_moment(x):
+    time.sleep(0.1)
+    return x
+"""
+
+
+def test_a_case_may_have_a_limit_of_its_own_below_that_of_the_run(warm, tmp_path):
+    suite = tmp_path / "hanging.py"
+    suite.write_text(HANGS_FOR_LONG)
+    assert run_in_process(suite, "--compiler", "eager", "--timeout", 120, "--results", tmp_path / "results") == 0
+    hangs, moment = records_below(tmp_path / "results").values()
+    assert (str(hangs.verdict), hangs.reason) == ("timeout", "still running after 1.5 s")
+    assert str(moment.verdict) == "pass"
+
+
 ORPHANS = """
 import os, subprocess, time
 from recapture import case

@@ -80,6 +80,7 @@ class Case:
     codegen_on: tuple[str, ...] | None
     compilers: tuple[str, ...] | None = None
     train_step: float | None = None
+    seconds: float | None = None
     other_ranks: tuple[Inputs, ...] = ()
     refused: tuple[Inputs, ...] = ()
     made_by: str | None = None
@@ -95,7 +96,7 @@ class Case:
     @property
     def options(self) -> dict[str, str]:
         """The options that were given, besides inputs and claims, as text: functions by their names."""
-        plain = {"backward": self.backward, "train_step": self.train_step, "since": self.since}
+        plain = {"backward": self.backward, "train_step": self.train_step, "since": self.since, "seconds": self.seconds}
         names = {name: getattr(self, name) for name in NAMES}
         functions = {name: getattr(self, name) for name in ("watch", "reset", "rewrite_of")}
         options = {name: str(value) for name, value in plain.items() if value is not None}
@@ -170,6 +171,7 @@ def case(  # long: its docstring is the reference for authors of cases
     requires: Sequence[str] = (),
     codegen_on: Sequence[str] | None = None,
     compilers: Sequence[str] | None = None,
+    seconds: float | None = None,
     **unknown: NoReturn,
 ) -> Callable[[Target], Target]:
     """Declare the decorated function or ``nn.Module`` subclass as a case of this suite.
@@ -209,6 +211,8 @@ def case(  # long: its docstring is the reference for authors of cases
     that generate code run the case (default: all), because a large model can take 15 minutes of C++ compilation on a
     CPU. On other devices, those cells are ``not_applicable``. `compilers` names the compilers that the case is about
     (default: all); besides eager, no other is planned, unless an address ``suite::case::compiler`` names it.
+    `seconds` is a limit of its own for each cell, where some releases are known to hang and the usual limit is far too
+    long; a shorter limit of the run still applies.
 
     The decorated object is returned unchanged. An invalid declaration raises CaseError, which names the case. In a
     suite file that `recapture` executes, such a case is left out and reported with its line, and the others still run.
@@ -237,6 +241,8 @@ def case(  # long: its docstring is the reference for authors of cases
             raise CaseError(f"case {name!r}: backward is not True, False or None but {backward!r}"[:300])
         if train_step is not None and not (isinstance(train_step, float) and train_step > 0):
             raise CaseError(f"case {name!r}: train_step is no rate such as 1e-3 but {train_step!r}"[:300])
+        if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds < float("inf")):
+            raise CaseError(f"case {name!r}: seconds is no number such as 60 but {seconds!r}"[:300])
         if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
             raise CaseError(f"case {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
         try:
@@ -256,6 +262,7 @@ def case(  # long: its docstring is the reference for authors of cases
             rewrite_of=rewrite_of,
             backward=backward,
             train_step=train_step,
+            seconds=seconds,
             strict=tuple(dict.fromkeys([*(strict or ()), *(["output"] if compare_output else [])])),
             watch=watch,
             reset=reset,

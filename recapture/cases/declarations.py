@@ -27,7 +27,7 @@ _FUNCTIONS = frozenset({"watch", "reset", "rewrite_of"})
 _NAMES = frozenset({"concrete_args", "requires", "codegen_on", "compilers"})
 """Options that are lists of names."""
 
-_PLAIN = frozenset({"backward", "train_step", "since"})
+_PLAIN = frozenset({"backward", "train_step", "since", "seconds"})
 """Options that are a word or a number."""
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DESCRIPTIVE_ARGUMENTS = frozenset(
-    {"claims", "codegen_on", "compilers", "names"}  # of a case
+    {"claims", "codegen_on", "compilers", "names", "seconds"}  # of a case
     | {"family", "last_stage", "arguments", "run_by", "share_passing", "fixes_values", "also_called"}  # of a compiler
 )
 """Arguments of a decorator that describe a case or a compiler without changing what runs."""

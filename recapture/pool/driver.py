@@ -39,13 +39,15 @@ T = TypeVar("T", bound=Identified)
 class Request(NamedTuple):
     """What the server is to run: ``module:function``, its payload, and whether its speed is its result.
 
-    Tasks of one `group` may run in one process, one after the other: see `recapture.pool.protocol.Task`.
+    Tasks of one `group` may run in one process, one after the other: see `recapture.pool.protocol.Task`. `timeout` is
+    the task's own time limit in seconds, if it has one.
     """
 
     function: str
     payload: Any
     timed: bool = False
     group: str | None = None
+    timeout: float | None = None
 
 
 class Work(Protocol[T]):
@@ -74,7 +76,7 @@ class Driver(Generic[T]):
     disappeared may have deleted them. These suspects run again, one at a time, after all other tasks. So only the task
     at fault has a second incident, and is given up. Tasks that had not begun are simply repeated.
 
-    `timeout` is the time limit of every task in seconds, `memory` its memory limit in bytes.
+    `timeout` is the time limit in seconds of every task that has none of its own, `memory` its memory limit in bytes.
     """
 
     def __init__(self, pool: WorkerPool, work: Work[T], *, timeout: float, memory: int) -> None:
@@ -119,9 +121,9 @@ class Driver(Generic[T]):
     def _start(self) -> None:
         while not self._spoilt and (task := self._next()) is not None:
             try:
-                function, payload, timed, group = self.work.request(task)
+                function, payload, timed, group, own_timeout = self.work.request(task)
                 number = self.pool.client.submit(
-                    function, payload, timeout=self.timeout, memory=self.memory, timed=timed, group=group
+                    function, payload, timeout=own_timeout or self.timeout, memory=self.memory, timed=timed, group=group
                 )
             except ServerDiedError:
                 self._returned.appendleft(task)

@@ -68,10 +68,13 @@ class OutcomeReader(Generic[R]):
     explainable: Callable[[R], bool]
     check: Callable[[R], None] = accept
 
-    def read(self, ended: Ended) -> R:
-        """Return the outcome of a task that ended; no result that a task leaves makes this raise."""
+    def read(self, ended: Ended, timeout: float | None = None) -> R:
+        """Return the outcome of a task that ended; no result that a task leaves makes this raise.
+
+        `timeout` is the task's own limit in seconds, if it had one.
+        """
         if ended.cause == "timeout":
-            return self._failed(Verdict.TIMEOUT, ended.phase, f"still running after {self.timeout:g} s")
+            return self._failed(Verdict.TIMEOUT, ended.phase, f"still running after {timeout or self.timeout:g} s")
         if ended.cause == "memory":
             return self._failed(Verdict.OOM, ended.phase, f"used more than {self.memory / GIB:g} GiB")
         # A result of a process that then died in its last steps is not trusted: what killed it may have begun before.

@@ -110,6 +110,10 @@ class PlannedCell:
         """The cell as written on the command line."""
         return f"{self.spec.suite}::{self.spec.case}::{self.spec.compiler}"
 
+    def limit(self, usual: float) -> float:
+        """Return the seconds that the cell may take: the case's own limit, or the run's `usual` one if that is less."""
+        return min(usual, float(self.info.options.get("seconds", usual)))
+
 
 def check_compilers(options: RunOptions, known: Collection[str]) -> None:
     """Raise UsageError, with the most similar known name, for an unknown requested compiler."""

@@ -222,7 +222,7 @@ class ResultFiles:
 
         Unlike `expected_seconds`, which decides what starts first, this is no upper bound.
         """
-        return {cell.address: min(self._likely(cell), self.options.timeout) for cell in cells}
+        return {cell.address: min(self._likely(cell), cell.limit(self.options.timeout)) for cell in cells}
 
     def _likely(self, cell: PlannedCell) -> float:
         before = self.timings_before.get(cell.key)

@@ -288,7 +288,9 @@ class CellExecution:
         """Return the request that runs a cell."""
         group = self._group(task)
         shared = KNOWN_CELL if self._ends(task) else SHARED_CELL
-        return Request(CELL if group is None else shared, task.spec, group=group)
+        return Request(
+            CELL if group is None else shared, task.spec, group=group, timeout=task.limit(self.driver.timeout)
+        )
 
     def _group(self, cell: PlannedCell) -> str | None:
         """Return the group whose processes a cell may share; None if it runs alone."""
@@ -314,7 +316,7 @@ class CellExecution:
     def ended(self, task: PlannedCell, ended: Ended) -> None:
         """Record a cell whose process ended, or run it again alone if the process had run others before."""
         self.checks.read_if_made()
-        findings = self.outcomes.read(ended)
+        findings = self.outcomes.read(ended, task.limit(self.driver.timeout))
         if ended.reused and not self._counts(task, findings):
             # What ran before it may be the cause: only a process of its own can say.
             self.again.add(task.key)

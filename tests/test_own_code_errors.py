@@ -82,7 +82,7 @@ def test_a_result_of_an_own_class_is_told_with_what_to_return_instead(served, tm
     result = checked("f", "2", place=path, compilers=("jit.trace", "make_fx"))
     assert result["make_fx"].words.startswith("wrong: wrong on example")
     assert "return a tensor, tuple or dict" in result["make_fx"].advice
-    assert "cannot record a result of this type" in result["jit.trace"].advice
+    assert "cannot record an argument or result of this type" in result["jit.trace"].advice
 
 
 def test_the_packages_that_a_target_asks_for_are_imported_before_a_fork(served, tmp_path):

@@ -446,3 +446,29 @@ def test_lines_fit_a_terminal(served):
     lines = [*map(check_line, result.rows), *check_details(result.report, verbose=True).splitlines()]
     assert len(lines) > 6
     assert max(map(len, lines)) <= 80
+
+
+# --- what is called like a function -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["partial", "anonymous", "called", "method", "of_class", "decorated", "with_defaults", "case"],
+)
+def test_what_is_called_like_a_function_is_captured_as_one(served, name):
+    """`torch.fx` sees the branch, and no arguments of a function around the target; a trace loses it."""
+    result = outsider("callables.py", name, "3", compilers=("jit.trace", "fx"), most_inputs=8)
+    assert result["jit.trace"].verdict == "specialized"
+    assert "control flow" in result["fx"].reason
+
+
+@pytest.mark.parametrize("name", ["builtin", "operator", "overload", "sequential", "forward"])
+def test_operators_and_modules_that_a_file_makes_are_right(served, name):
+    result = outsider("callables.py", name, "3", compilers=("jit.trace", "fx"), most_inputs=8)
+    assert [row.verdict for row in result.rows] == ["pass", "pass"]
+
+
+@pytest.mark.parametrize(("function", "what"), [("yields", "yields its values"), ("nothing", "returns None")])
+def test_a_function_of_inputs_that_returns_none_is_one_line(served, function, what):
+    with pytest.raises(UsageError, match=f"--inputs: {function} {what}: return the arguments as a tuple"):
+        outsider("callables.py", "builtin", example=(None, function))

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from recapture.torch_api.compat import seed_everything
 from recapture.torch_api.libraries import release_libraries
 
 LARGEST_INTEGER = 10
@@ -41,8 +42,9 @@ class OwnCode:
     `folder`.
 
     `names` are the parameters that a dict of arguments is put in the order of. With `by_name`, the target is called
-    with these names, because some of them cannot be given by position. With `gradients`, floating-point arguments
-    require one. `form` is set where the numbers of a result mean nothing: see `wrapped`.
+    with these names, because some of them cannot be given by position. With `nameless`, it is an object that is called
+    like a function, and is called from one. With `gradients`, floating-point arguments require one. `form` is set where
+    the numbers of a result mean nothing: see `wrapped`.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class OwnCode:
         train: bool = False,
         names: Any = (),
         by_name: bool = False,
+        nameless: bool = False,
         gradients: bool = False,
         form: str = "",
     ) -> None:
@@ -72,8 +75,10 @@ class OwnCode:
         self.train = train
         self.names = names
         self.by_name = by_name
+        self.nameless = nameless
         self.gradients = gradients
         self.form = form
+        seed_everything()  # a module that the file itself makes has the same weights each time
         with in_folder(folder):
             self.definition: Any = find(place, name, paths) if packed is None else unpacked(*packed)
 
@@ -85,8 +90,12 @@ class OwnCode:
             target = build(self.definition, self.name)
         if isinstance(target, torch.nn.Module):
             target.train(self.train)
-        if self.by_name or self.form:
-            return wrapped(target, self.names if self.by_name else len(self.example()), self.by_name, self.form)
+        if self.by_name or self.form or self.nameless:
+            parameters = self.names if self.by_name else len(self.example())
+            called = wrapped(target, parameters, self.by_name, self.form)
+            if not self.nameless and not isinstance(target, torch.nn.Module):
+                called.__name__ = getattr(target, "__name__", "call")
+            return called
         return target
 
     def example(self) -> tuple[Any, ...]:
@@ -268,6 +277,8 @@ def build(definition: Any, name: str) -> Any:
     import torch
 
     _refuse_compiled(definition, name)
+    if inspect.ismethod(definition) and definition.__name__ == "forward":
+        definition = definition.__self__  # compilers take the module in its place
     if isinstance(definition, torch.nn.Module):
         return definition
     if inspect.isclass(definition) and not issubclass(definition, torch.nn.Module):
@@ -283,9 +294,14 @@ def build(definition: Any, name: str) -> Any:
                 f"{name} needs arguments ({', '.join(needed)}): write a function without arguments that makes it"
             )
         return definition()
-    if _needed(definition) or not _says_what_it_takes(definition):
+    if _needed(definition) or _parameters(definition) is None:
         return definition
-    result = definition()
+    try:
+        result = definition()
+    except Exception:
+        if _parameters(definition):  # each has a default, and yet it needs arguments: it makes nothing
+            return definition
+        raise
     _refuse_compiled(result, name)
     return result if isinstance(result, torch.nn.Module) or inspect.isfunction(result) else definition
 
@@ -305,22 +321,18 @@ def _refuse_compiled(definition: Any, name: str) -> None:
     raise TargetError(f"{name} is a result of {how}: name the function or torch.nn.Module that it was made from")
 
 
-def _says_what_it_takes(function: Any) -> bool:
+def _parameters(function: Any) -> list[inspect.Parameter] | None:
+    """Return what a function takes; None for one that does not say it."""
     try:
-        inspect.signature(function)
+        return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return False
-    return True
+        return None
 
 
 def _needed(function: Any) -> list[str]:
     """Return the parameters without a default."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = (parameter for parameter in parameters if parameter.default is parameter.empty)
+    required = (parameter for parameter in _parameters(function) or () if parameter.default is parameter.empty)
     return [parameter.name for parameter in required if parameter.kind not in variadic]
 
 
@@ -431,7 +443,6 @@ def wrapped(target: Any, parameters: Any, by_name: bool, form: str) -> Any:
     names_inside: dict[str, Any] = {"__name__": __name__, "torch": torch, "target": target}
     exec(compile(text, place, "exec"), names_inside)  # noqa: S102 - the text above
     if not is_module:
-        names_inside["call"].__name__ = getattr(target, "__name__", "call")
         return names_inside["call"]
     kind = type(type(target).__name__, (torch.nn.Module,), {"forward": names_inside["forward"]})
     module = kind()

@@ -69,9 +69,9 @@ _WHILE_COMPILING = re.compile(r"\b_inductor\b|InductorError|CppCompileError")
 
 _OF_A_RESULT = re.compile(
     r"output of the tracer|Tracer cannot infer type|Only tensors, lists|didn't return any values|"
-    r"unrecognized type .* at output|^argument of type: <class"
+    r"unrecognized type .* at output|^argument of type: <class|cannot be traced\. Only Tensors"
 )
-"""What tracers and exporters say about a result that they cannot represent."""
+"""What tracers and exporters say about an argument or result that they cannot represent."""
 
 
 class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -345,7 +345,7 @@ def _if_refused(record: Record) -> str:
     if family == Family.AOTI and record.error is not None and _WHILE_COMPILING.search(record.error.type):
         return "torch.export accepts the program, and Inductor cannot compile it: run the exported program instead"
     if _OF_A_RESULT.search(message):
-        return "it cannot record a result of this type: return tensors or tuples of them, or use torch.compile"
+        return "it cannot record an argument or result of this type: use tensors and tuples of them, or torch.compile"
     if _UNKNOWN_TO_FX in message:
         return (
             "a branch needs a value, size or device, which fx does not know while it traces: use torch.compile, or "

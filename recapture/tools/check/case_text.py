@@ -13,7 +13,7 @@ SUITE = "check"
 """Name of the suite of a generated file."""
 
 TAKEN = {
-    *("OWN", "FACTS", "TARGET", "example", "derived", "case", "workload", "the_workload", "preloaded"),
+    *("OWN", "FACTS", "example", "derived", "case", "workload", "the_workload", "preloaded"),
     *("OwnCode", "as_module", "unpacked", "derive"),
 }
 """Names of a generated file."""
@@ -84,15 +84,6 @@ FUNCTION = """\
 {name} = OWN.load()
 """
 
-CALLABLE = '''\
-TARGET = OWN.load()
-
-
-def {name}(*args):
-    """{title}"""
-    return TARGET(*args)
-'''
-
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """What a child found out about a request.
@@ -148,7 +139,7 @@ def case_file(request: CheckRequest, prepared: Prepared) -> str:
     """Return the source of a generated case."""
     name = case_name(prepared.name)
     title = _in_docstring(request.title)
-    kinds = {"module": MODULE, "function": FUNCTION, "callable": CALLABLE}
+    kinds = {"module": MODULE, "function": FUNCTION}
     derived = [f"lambda: derived({variant!r})" for variant in prepared.inputs]
     own = [f"lambda: OWN.arguments({_unpacked(pickled)})" for pickled in request.held_out.values()]
     imports = [f"    import {module}  # noqa: F401" for module in prepared.modules[:MOST_MODULES]]

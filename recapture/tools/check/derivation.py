@@ -26,7 +26,7 @@ from recapture.judge.fresh_case import FreshCase
 from recapture.judge.observe import ARGUMENTS_SEED
 from recapture.judge.snapshot import snapshot_of
 from recapture.pool.protocol import task_name
-from recapture.tools.check.case_text import Prepared
+from recapture.tools.check.case_text import Prepared, case_name
 from recapture.tools.check.input_changes import BELOW_ZERO, FAR_BEYOND, tensors_in, unchangeable_in
 from recapture.tools.check.request import CheckRequest
 from recapture.tools.check.source_facts import INSTALLED, ImportsOfTarget, about_nonfinite, codes_of, mined
@@ -195,9 +195,11 @@ class _Examination:
 
     def _arguments(self) -> None:
         """Make the example once, and find out how the target takes it. Raises TargetError, in words of the target."""
+        import torch
+
         seed_everything(ARGUMENTS_SEED)
         try:
-            inputs = self.own.given()
+            inputs = self._given()
             if callable(inputs) and not hasattr(inputs, "dtype"):
                 inputs = inputs()
             if isinstance(inputs, dict):
@@ -208,17 +210,38 @@ class _Examination:
             raise
         except BaseException as error:  # a user's function of inputs may raise anything
             raise TargetError(f"the example cannot be made: {qualified(type(error))}: {safe_text(error)}") from None
+        alike = self._bind(example)
+        if not isinstance(self.built, torch.nn.Module) and not (alike and _has_a_name(self.built)):
+            self._call_as(nameless=True)
+            self.kind, self.name = _kind(self.built, self.request.name)
         for path, tensor in unchangeable_in(example, "args"):
             kind = type(tensor).__name__ if type(tensor).__name__ != "Tensor" else f"{tensor.layout} tensor"
             self.remarks.append(f"{path} is a {kind}, of which no other inputs are derived")
+
+    def _given(self) -> Any:
+        """Return the example as the user gives it. Raises TargetError for what is none."""
+        inputs = self.own.given()
+        if self.request.inputs_from is not None and (inputs is None or inspect.isgenerator(inputs)):
+            what = "returns None" if inputs is None else "yields its values"
+            raise TargetError(f"--inputs: {self.request.inputs_from[1]} {what}: return the arguments as a tuple")
+        return inputs
+
+    def _bind(self, example: tuple[Any, ...]) -> bool:
+        """Whether the target's signature fits the example. Raises TargetError if the target cannot take it."""
+        function = getattr(self.built, "forward", self.built)
         try:
-            signature = inspect.signature(getattr(self.built, "forward", self.built))
+            signature = inspect.signature(function)
         except (TypeError, ValueError):
-            return
+            return True
         try:
             signature.bind(*example)
         except TypeError as error:
-            raise TargetError(self._does_not_take(signature, example, error)) from None
+            try:  # a decorated function may take other arguments than the one within it, whose signature it has
+                inspect.signature(function, follow_wrapped=False).bind(*example)
+            except TypeError:
+                raise TargetError(self._does_not_take(signature, example, error)) from None
+            return False
+        return True
 
     def _does_not_take(self, signature: inspect.Signature, example: tuple[Any, ...], error: TypeError) -> str:
         takes = f"{self.request.title} takes {signature}, and {plural(len(example), 'input')} given: {error}"
@@ -237,7 +260,7 @@ class _Examination:
         self.calling |= calling
         for name, value in calling.items():
             setattr(self.own, name, value)
-        if "by_name" in calling or "form" in calling:
+        if calling.keys() & {"by_name", "form", "nameless"}:
             self.built = self.own.load()
 
     def _ask_for_gradients(self) -> None:
@@ -518,10 +541,13 @@ def _kind(built: Any, name: str) -> tuple[str, str]:
 
     if isinstance(built, torch.nn.Module):
         return "module", (name.rpartition(".")[2] if name else type(built).__name__)
-    called = getattr(built, "__name__", None)
-    if inspect.isfunction(built) and called is not None and called.isidentifier():
-        return "function", called
-    return "callable", called if called is not None and called.isidentifier() else "anonymous"
+    called = getattr(built, "__name__", "")
+    return "function", called if called.isidentifier() else "anonymous"
+
+
+def _has_a_name(built: Any) -> bool:
+    """Whether a generated file can define a target under its own name: no lambda, and no object that is called."""
+    return inspect.isfunction(built) and built.__name__ == case_name(built.__name__)
 
 
 def _line(error: BaseException) -> str:

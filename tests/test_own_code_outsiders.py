@@ -1,6 +1,7 @@
 """What outsiders met: each of their small files with the right answer, and further code of each kind."""
 
 import importlib.util
+import time
 from pathlib import Path
 
 import pytest
@@ -80,10 +81,50 @@ def test_a_stage_that_takes_too_long_is_named(served, tmp_path):
             checked("f", "3", place=path, timeout=4.0)
 
 
+def test_the_function_of_the_inputs_may_not_hang(served, tmp_path):
+    path = tmp_path / "slow.py"
+    path.write_text("import time\ndef make():\n    time.sleep(60)\ndef f(x):\n    return x\n")
+    with pytest.raises(
+        UsageError, match=r"not done after --timeout 4 s, while its inputs are made \(line 3 of slow.py"
+    ):
+        checked("f", place=path, inputs_from=(str(path), "make"), timeout=4.0)
+
+
+def test_derived_inputs_that_never_end_share_the_time(served, tmp_path):
+    """Each is left out and counted, and those that end are tried all the same."""
+    path = tmp_path / "slow.py"
+    path.write_text("def f(x):\n    while x.shape[0] > 3:\n        pass\n    return x\n")
+    request = CheckRequest(place=str(path), name="f", inputs=(parse_input("3"),))
+    began = time.monotonic()
+    prepared = prepare(served, request, CheckOptions(timeout=40.0))
+    assert time.monotonic() - began < 60.0
+    assert "batch=4" in dict(prepared.unaffordable)
+    assert "negated" in prepared.inputs
+
+
+def test_an_object_that_holds_all_of_torch_ends(served, tmp_path):
+    path = tmp_path / "holder.py"
+    path.write_text(
+        "import sys\nimport torch\n\n\nclass Backend:\n    def __init__(self):\n        self.torch = torch\n"
+        "        self.sys = sys\n\n\nBACKENDS = {'torch': Backend()}\n\n\n"
+        "def f(x):\n    return BACKENDS['torch'].torch.relu(x)\n"
+    )
+    assert checked("f", "3", place=path, most_inputs=2, timeout=100.0)["jit.trace"].verdict == "pass"
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("import os\ndef f(x):\n    os._exit(7)\n", "ends its process with exit status 7 in the call with the example"),
+        # the status with which recapture's own processes say that they failed
+        (
+            "import os\ndef f(x):\n    os._exit(70)\n",
+            "ends its process with exit status 70 in the call with the example",
+        ),
+        (
+            "import sys\nsys.exit('bye')\ndef f(x):\n    return x\n",
+            "it ends the program when it is imported \\(with 'bye'\\)",
+        ),
         (
             "import ctypes\ndef f(x):\n    ctypes.string_at(0)\n",
             r"dies of SIGSEGV in the call with the example \(line 3 of theirs.py\)",
@@ -405,7 +446,7 @@ def test_a_setting_that_an_exception_leaves_changed_is_found(served):
     result = outsider("autocast_after_error.py", "gather", example=(None, "example"), compilers=("compile:eager",))
     row = result["compile:eager"]
     assert "torch.autocast_cpu (state): eager leaves False, this leaves True" in row.differences[0]
-    assert row.advice.startswith("a setting of torch is left changed")
+    assert row.advice.startswith("a setting differs after the call")
 
 
 def test_a_spread_that_being_watched_makes_excuses_nothing(served):

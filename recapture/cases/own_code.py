@@ -172,8 +172,9 @@ def _why(error: BaseException, place: str) -> str:
     if _is_absent(error, place):
         return f"ModuleNotFoundError: the module {getattr(error, 'name', '')!r} is not installed"
     if isinstance(error, SystemExit):
+        how = f"with {error.code[:200]!r}" if isinstance(error.code, str) else f"exit status {error.code or 0}"
         return (
-            f"it ends the program when it is imported (exit status {error.code}): put what a script does, such as "
+            f"it ends the program when it is imported ({how}): put what a script does, such as "
             "reading its arguments, below `if __name__ == '__main__':`"
         )
     return f"{type(error).__name__}: {text}"

@@ -168,6 +168,8 @@ class _Describer:
             value, (torch.dtype, torch.device, torch.layout, torch.memory_format, slice, range, type, os.PathLike)
         ):
             return Snapshot(name, scalar=repr(value))
+        if isinstance(value, types.ModuleType):  # an attribute of torch would lead to all that is imported
+            return Snapshot(name, scalar=value.__name__)
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.ndarray):
             return self._described_array(value, name, depth, parents)

@@ -317,7 +317,9 @@ def _if_wrong(record: Record, around: Circumstances) -> str:
             return "the code draws random numbers: torch._inductor.config.fallback_random = True gives eager's"
         return "the code draws random numbers, and these are others than eager's"
     if kinds <= {"state"}:
-        return "a setting of torch is left changed after the call: set it back, also where the call raises"
+        return (
+            "a setting differs after the call: change settings outside of the code, and set them back where it raises"
+        )
     if all(KINDS[kind].side_effect for kind in kinds):
         return "a side effect is lost or done at capture: return the new value instead of changing state"
     if kinds <= {"alias"}:

@@ -55,6 +55,9 @@ TIMES_AS_SLOW = 20
 SHARE_OF_TIMEOUT = 0.8
 """Part of the timeout after which no other derived input is tried."""
 
+SHARE_OF_ONE_INPUT = 0.4
+"""Part of the time that is left which one derived input may take: several that never end do not use it up."""
+
 TOO_SLOW = "Timeout ("
 """What Python's watchdog writes when the calls with a derived input take too long."""
 
@@ -86,11 +89,15 @@ differs although the target's state was restored, as far as that can be done.
 
 
 class Preparation(msgspec.Struct, frozen=True):
-    """A request, its time limit in seconds, and why some derived inputs are not tried: each ended an earlier child."""
+    """A request, its time limit in seconds, and what earlier children leave.
+
+    That is why some derived inputs are not tried, because each ended a child, and how much of the time is left.
+    """
 
     request: CheckRequest
     timeout: float = 600.0
     without: dict[str, str] = {}
+    left: float = 600.0
 
 
 def prepare(payload: bytes, enter: Callable[[str], None]) -> bytes:
@@ -118,6 +125,7 @@ class _Examination:
     def __init__(self, preparation: Preparation, enter: Callable[[str], None]) -> None:
         self.request = preparation.request
         self.timeout = preparation.timeout
+        self.left = preparation.left
         self.without = preparation.without
         self.enter = enter
         self.began = time.monotonic()
@@ -336,7 +344,7 @@ class _Examination:
         """Call eager on derived inputs until enough are accepted, and note what it refuses and cannot afford."""
         example = self.own.example()
         self.seen = [snapshot_of(example)]
-        afforded = min(max(AFFORDED_SECONDS, TIMES_AS_SLOW * prepared.seconds), self.timeout)
+        afforded = min(max(AFFORDED_SECONDS, TIMES_AS_SLOW * prepared.seconds), SHARE_OF_ONE_INPUT * self.left)
         names = list(variants(example, **prepared.facts(self.request)))
         probes = [name for name in (BELOW_ZERO, FAR_BEYOND) if name in names]
         accepted: dict[str, list[str]] = {"accepted": [], "other rank": []}
@@ -345,7 +353,7 @@ class _Examination:
         untried: list[str] = []
         late = False
         for name in [*probes, *(name for name in names if name not in probes)]:
-            late = late or time.monotonic() - self.began > SHARE_OF_TIMEOUT * self.timeout
+            late = late or time.monotonic() - self.began > SHARE_OF_TIMEOUT * self.left
             if late or sum(map(len, accepted.values())) >= self.request.most_inputs:
                 untried.append(name)
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -275,8 +276,11 @@ def prepare(pool: WorkerPool, request: CheckRequest, options: CheckOptions) -> P
     without: dict[str, str] = {}
     whole = max(COLLECT_MEMORY, options.memory)
     memory = max(COLLECT_MEMORY, int(whole * SHARE_OF_EAGER))
+    began = time.monotonic()
     while True:
-        preparation = Preparation(request, options.timeout, without)
+        # Where inputs end their process, those that follow share what is left of the time.
+        left = max(options.timeout - (time.monotonic() - began), 0.0)
+        preparation = Preparation(request, options.timeout, without, left)
         try:
             answer = pool.client.run(PREPARE, preparation, Prepared, timeout=options.timeout, memory=memory)
         except ServerDiedError:
@@ -293,7 +297,7 @@ def prepare(pool: WorkerPool, request: CheckRequest, options: CheckOptions) -> P
         if stage in STAGES and answer.cause == "memory" and memory < whole:
             memory = whole  # the example itself is that large
             continue
-        if stage in STAGES or stage in without or len(without) == MOST_DEATHS or answer.status == FAILED:
+        if stage in STAGES or stage in without or len(without) == MOST_DEATHS or _failed_itself(answer):
             where = STAGES.get(stage, f"in the call with the input {stage}")
             raise UsageError(f"{request.title} {how_it_ended(answer, options)} {where}{_place(answer.stderr)}")
         without |= {stage: "it takes too long" if TOO_SLOW in answer.stderr else cause_of_death(answer)}
@@ -305,13 +309,18 @@ def how_it_ended(ended: Ended, options: CheckOptions) -> str:
         return f"is not done after --timeout {options.timeout:g} s,"
     if ended.cause == "memory":
         return f"needs more than --memory {options.memory / GIB:g} GiB"
-    if ended.status == FAILED and ended.cause == "exit":
+    if _failed_itself(ended):
         return f"cannot be examined ({scrub(_last_line(ended.stderr))})"
     if ended.status < 0:
         return f"{cause_of_death(ended).replace('died', 'dies')}"
     if ended.cause == "exit" and not ended.lost and not ended.unreadable:
         return f"ends its process with exit status {ended.status}"
     return cause_of_death(ended)
+
+
+def _failed_itself(ended: Ended) -> bool:
+    """Whether recapture's own part of a process failed: it says how, unlike code that ends it with the same status."""
+    return ended.status == FAILED and ended.cause == "exit" and bool(ended.stderr.strip())
 
 
 def _place(stderr: str) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from recapture import data
 from recapture.base.errors import UsageError
 from recapture.base.escape import indented_json
-from recapture.base.files import write_atomically
 from recapture.base.paths import module_file
 
 TEMPLATES = module_file("tools", "site", "packages")
@@ -61,6 +60,7 @@ def write_files(folder: Path, files: dict[str, bytes]) -> None:
         path = folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content)
+            # Not one by one to the disk: 800 files would take a minute, and the same command writes them again.
+            path.write_bytes(content)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None

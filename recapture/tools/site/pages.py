@@ -136,7 +136,8 @@ class Builder:
         for name, behaviour in self.data.behaviours.items():
             groups[behaviour.group or "others"].append(name)
         compiler = self.first_compiler
-        table = self.site.table_of_behaviours(compiler, [name for names in groups.values() for name in names])
+        names = [name for members in groups.values() for name in members]
+        table = self.site.table_of_behaviours(compiler, names, every=True)
         yield self._page("index.html", "index.html.j2", title="", groups=groups, table=table)
 
     # Behaviours and cases

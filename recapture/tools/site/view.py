@@ -178,8 +178,11 @@ class Site:
                 return f"{name}::{compiler}"
         return ""
 
-    def table_of_behaviours(self, compiler: str, names: Sequence[str]) -> Table:
-        """Return the table of a compiler: a row for each of some behaviours, with the worst of its cases."""
+    def table_of_behaviours(self, compiler: str, names: Sequence[str], *, every: bool = False) -> Table:
+        """Return the table of a compiler: a row for each of some behaviours, with the worst of its cases.
+
+        Those without a cell of the compiler are left out, unless `every` is asked for.
+        """
         marks = {name: self.worst_of(self.data.behaviours[name].cases, compiler) for name in names}
         columns = self.columns(
             self.data.cases[case].cells.get(compiler, {}) for name in names for case in self.data.behaviours[name].cases
@@ -193,7 +196,7 @@ class Site:
                 groups=self._groups(columns, marks[name]),
             )
             for name in names
-            if marks[name]
+            if marks[name] or every
         )
         return Table(columns, rows, head="behaviour", expands=False)
 

@@ -720,11 +720,12 @@ function frontPage(common) {
     document.body.dataset.drawn = key;
   }
 
+  let few = false; // whether the table that is drawn has so few columns that words fit in each
   function segment(marks, from, to, link, next) {
     const facts = common.marks[marks[from]];
     const width = to - from + 1;
     const cell = element("td", { colspan: width, class: `t-${facts ? facts.tone : "empty"}${next}` });
-    if (facts) cell.append(element(link ? "a" : "div", { href: link && link(from), class: width < 3 ? "short" : null }, element("span", {}, facts.short)));
+    if (facts) cell.append(element(link ? "a" : "div", { href: link && link(from), class: width < 3 && !few ? "short" : null }, element("span", {}, facts.short)));
     return cell;
   }
 
@@ -751,13 +752,14 @@ function frontPage(common) {
 
   function table(columns, head, caption, kind = "") {
     const shown = columns.map((indexes, place) => [place, indexes]).filter(([, indexes]) => indexes.length);
+    few = shown.reduce((sum, [, indexes]) => sum + indexes.length, 0) < 6;
     const header = element("thead");
     if (shown.length > 1 || (shown.length && shown[0][0] > 0)) {
       header.append(element("tr", { class: "devices" }, element("td"), ...shown.map(([place, indexes], at) => element("th", { scope: "colgroup", colspan: indexes.length, class: at ? "next" : null, title: common.hardware[common.capabilities[place]] }, place ? "GPU" : "CPU"))));
     }
     header.append(element("tr", {}, element("th", { scope: "col", class: "name" }, head), ...shown.flatMap(([, indexes], at) => indexes.map((release, first) => element("th", { scope: "col", class: `release${at && !first ? " next" : ""}` }, element("span", {}, common.releases[release]))))));
-    const widths = element("colgroup", {}, element("col", { class: "name" }), ...shown.map(([, indexes]) => element("col", { span: indexes.length, class: shown.length > 1 && indexes.length === 1 ? "device" : null })));
-    return element("table", { class: `strips ${kind}` }, element("caption", { class: "hidden" }, caption), widths, header, element("tbody"));
+    const widths = element("colgroup", {}, element("col", { class: "name" }), ...shown.map(([, indexes]) => element("col", { span: indexes.length, class: !few && indexes.length === 1 ? "device" : null })));
+    return element("table", { class: `strips ${kind}${few ? " few" : ""}` }, element("caption", { class: "hidden" }, caption), widths, header, element("tbody"));
   }
 
   function cellResults(matching) {

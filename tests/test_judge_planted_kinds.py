@@ -188,6 +188,35 @@ def test_equal_numbers_that_are_all_rounded_alike_are_not_biased():
     assert not found(ruling(product_of_constants, folded, **equal).differences)
 
 
+# Its smallest singular value is 28 times smaller than the largest. Where operators are watched, torch also computes
+# vectors, and rounds the values otherwise.
+ILL_CONDITIONED = (
+    (-8.478374, -1.7658259, -4.3228045, -2.400456, -7.950587),
+    (3.6116052, -8.067647, -0.57349384, 3.1285105, -3.0336847),
+    (5.106745, 1.1351377, 4.9473085, 5.7744465, -3.973022),
+    (3.2707994, -3.8938508, 2.8211474, -4.7023954, 4.163121),
+    (1.8220074, -3.522088, -4.414461, 2.3285136, 8.3972),
+)
+
+
+def test_small_singular_values_have_the_error_of_the_largest_and_no_more():
+    def with_all_vectors(fn, example):
+        def call(matrix):
+            values = torch.linalg.svd(matrix)[1]
+            return values[0] / values[-1]
+
+        return call
+
+    def off(fn, example):
+        return lambda matrix: fn(matrix) * (1 + 1e-4)
+
+    verdicts = [
+        str(ruling(torch.linalg.cond, compiler, make=lambda: (torch.tensor(ILL_CONDITIONED),)).verdict)
+        for compiler in (with_all_vectors, off)
+    ]
+    assert verdicts == ["pass", "wrong"]
+
+
 def test_a_sparse_sum_in_another_order_is_not_blamed_and_another_sum_is():
     def make():
         numbers = torch.randn(40, 60, generator=torch.Generator().manual_seed(3))

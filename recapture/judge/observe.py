@@ -496,6 +496,7 @@ def recorded(record: Recorded, *, everything: bool) -> Iterator[None]:
 
         def note(message: Warning | str, category: type[Warning], filename: str, *where: Any, **more: Any) -> None:
             of_torch = _of_torch(category.__module__) or issuer().is_relative_to(folder_of_torch())
+            of_torch = of_torch or FROM_CPP in str(message)
             if everything and not of_torch:
                 text.write(f"{category.__name__}: {message}\n")
                 return
@@ -517,6 +518,10 @@ def recorded(record: Recorded, *, everything: bool) -> Iterator[None]:
         yield
     after = _size_of_output()
     record.written = None if before is None or after is None or after < before else after - before
+
+
+FROM_CPP = "(Triggered internally at "
+"""What torch adds to a warning of its own C++, which names the line of the user and comes once in a process."""
 
 
 def _set_back(owner: Any, name: str, now: Any, before: Any) -> None:

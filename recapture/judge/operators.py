@@ -125,6 +125,11 @@ FEW = _names("""
 """Operators that sum few terms, over no dimension as a whole."""
 
 
+SPECTRAL = _names("""
+    linalg_eig linalg_eigvals linalg_lstsq linalg_svd _linalg_eigh _linalg_eigvals _linalg_svd
+    """)
+"""Operators on a matrix whose error is relative to the largest of the numbers that belong together."""
+
 SPARSE = _names("_coalesce _sparse_addmm _sparse_log_softmax _sparse_softmax _sparse_sum")
 """Operators that add the numbers of a sparse tensor."""
 
@@ -182,6 +187,11 @@ def cancels(func: Any) -> bool:
 def interpolates(func: Any) -> bool:
     """Whether an operator computes coordinates in its input, whose rounding errors grow with the size of the input."""
     return name_of(func).lstrip("_").startswith(("upsample_", "grid_sampler_"))
+
+
+def spectral(func: Any) -> bool:
+    """Whether an operator gives each number, such as a singular value, with an error of the size of the largest one."""
+    return name_of(func) in SPECTRAL
 
 
 def adds_sparse(func: Any) -> bool:

@@ -32,6 +32,7 @@ from recapture.judge.operators import (
     name_of,
     never_rounds,
     normalises,
+    spectral,
     summed_dims,
     tf32_error,
     widens,
@@ -170,6 +171,8 @@ class _OperatorCall:
         dtype = output.dtype
         plain = output.detach()
         wide = plain.to(wide_dtype(dtype))
+        if scale is None and spectral(self.func) and wide.ndim:
+            scale = wide.abs().amax(-1, keepdim=True)
         moved = self.noise.step(wide if noisy is None else noisy.to(wide.dtype), dtype)
         if scale is not None:
             moved = moved + (self.noise.step(wide, dtype, scale.to(wide.dtype).expand_as(wide)) - wide)
@@ -188,7 +191,8 @@ class _OperatorCall:
             if cancels(self.func):
                 return reduce(_sum, (value.detach().abs() for value in self.inputs))
             if interpolates(self.func):
-                return self.inputs[0].detach().abs().amax() * (max(self.inputs[0].shape) / 4)
+                # The coordinate is rounded, and so are the weights, whose sum is 1 but not that of their sizes.
+                return self.inputs[0].detach().abs().amax() * (max(self.inputs[0].shape) / 4 + 1)
         return None
 
     def _outputs(self, arguments: dict[str, Any], result: Any) -> list[Any]:

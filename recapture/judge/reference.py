@@ -56,15 +56,20 @@ class Eager:
 
         There is none either if eager no longer does what it did at first: a compiler may have replaced parts of torch.
         Nor is there one where eager gives something else when its operators are watched, without any noise: an operator
-        may take another way then, and the spread of that way says nothing about this one.
+        may take another way then, and the spread of that way says nothing about this one. It does where that spread
+        also explains what eager itself gives.
         """
         if not self._samples:
             self._needed = self.needed()
         if self._needed is not None and label not in self._needed:  # more is needed than was known
             self.keep_all()
+        observation = self._run(label, run)
+        return observation if label not in self._changed_by_watching else None
+
+    def _run(self, label: str, run: int) -> Observation | None:
         if run not in self._samples:  # one run of the case serves every input and every element
             self._samples[run] = self._noisy(run) if self._unchanged else {}
-        return self._samples[run].get(label) if label not in self._changed_by_watching else None
+        return self._samples[run].get(label)
 
     def keep_all(self) -> None:
         """Make runs with noise for every input from now on, and keep all of them."""
@@ -89,7 +94,10 @@ class Eager:
         watched = self._noisy(None)
         quiet = Rules(show_values=False)
         return frozenset(
-            label for label, two in watched.items() if _values_differ(compare(first[label], two, rules=quiet))
+            label
+            for label, two in watched.items()
+            if _values_differ(compare(first[label], two, rules=quiet))
+            and _values_differ(compare(two, first[label], sample=partial(self._run, label), rules=quiet))
         )
 
     def _noisy(self, run: int | None) -> dict[str, Observation]:

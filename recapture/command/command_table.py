@@ -110,6 +110,11 @@ COMMANDS = {
         "Results",
         "Build the site in which people look up what works since when.",
     ),
+    "results": Command(
+        "recapture.tools.contribute.results_command:results",
+        "Results",
+        "Verify results that somebody sends.",
+    ),
     "bisect": Command(
         "recapture.tools.upgrade.bisect_command:bisect_command",
         "Many releases and machines",

@@ -49,6 +49,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "lint": ("recapture lint model.py", "recapture lint src --torch 2.14.1 --compiler export --output-format github"),
     "data": ("recapture data", "recapture data --results results --output build/recapture-data"),
     "site": ("recapture site", "recapture site --data data.json.gz --output public"),
+    "results": ("recapture results verify results/torch2.6.0-cu124/cpu",),
+    "results verify": ("recapture results verify results", "recapture results verify /tmp/theirs --json"),
     "matrix": ("recapture matrix --image torch2.6.0-cu124,torch2.11.0-cu130 control_flow",),
     "plan": ("recapture plan --image all --shards 4 --json",),
     "merge": ("recapture merge shard-1/ shard-2/ --results results",),

@@ -1,0 +1,1 @@
+"""``recapture results verify``: whether results that somebody sends can be true."""

@@ -121,8 +121,6 @@ def run_cells(
             WorkerPool(device=options.device, jobs=options.jobs, worker=options.worker, imports=imports)
         )
         note("server")
-        if pool.kept_refused:
-            warn(f"warning: compiled code is not kept for later runs: {pool.kept_refused}")
         # First, so that it runs while the suites are collected.
         begin_survey(pool)
         suites = collect_suites(pool, options.selection.suites)
@@ -144,7 +142,7 @@ def run_cells(
         environment = _with_run(environment, options, pool, suites)
         with ResultFiles(directory, options, servers.cells, environment) as result_files:
             _note_shard(directory, part)
-            for text in (*result_files.warnings, *_warnings(environment, failed, refused)):
+            for text in (*result_files.warnings, *_warnings(environment, failed, refused, pool.kept_refused)):
                 warn(text)
 
             checks.give_to(lambda checks: _note_checks(result_files, checks, warn))
@@ -220,7 +218,11 @@ def _error(suite: SuiteInfo) -> str | None:
     )
 
 
-def _warnings(environment: Environment, failed: list[SuiteInfo], refused: list[str]) -> Iterator[str]:
+def _warnings(
+    environment: Environment, failed: list[SuiteInfo], refused: list[str], kept_refused: str
+) -> Iterator[str]:
+    if kept_refused:
+        yield f"warning: compiled code is not kept for later runs: {kept_refused}"
     if environment.capability not in PUBLISHED_CAPABILITIES:
         # Another GPU may round, choose kernels and fail in other ways than the claims were measured with.
         yield f"warning: the published claims assume capability 7.0, 8.0 or 9.0; this GPU is {environment.capability}"

@@ -36,7 +36,7 @@ from recapture.data import (
     encode,
     load,
 )
-from recapture.tools.site.charts import counts_by_release, interval_plot, stacked
+from recapture.tools.site.charts import counts_by_release, interval_plot, release_plots, stacked
 from recapture.tools.site.collect import called_names, collect
 from recapture.tools.site.data_package import package_files
 from recapture.tools.site.pages import site_files
@@ -369,6 +369,21 @@ def test_shares_of_a_bar_fill_it_and_an_interval_holds_its_point():
         assert min(part.top for part in bar) == pytest.approx(0)
     (interval,) = interval_plot(planted().speeds).intervals
     assert 0 < interval.low < interval.point < interval.high < 1
+
+
+def test_a_configuration_on_several_releases_has_a_plot_and_one_on_a_single_release_has_none():
+    (speed,) = planted().speeds
+    assert release_plots([speed]) == []
+    earlier = msgspec.structs.replace(speed, release="2.10.0", speedup=(1.0, 0.9, 1.1))
+    elsewhere = msgspec.structs.replace(speed, hardware="another CPU")
+    (plot,) = release_plots([earlier, speed, elsewhere])
+    assert [point.speed.release for point in plot.points] == ["2.10.0", "2.11.0"]
+    slow, fast = plot.points
+    assert slow.across < fast.across
+    assert 1 > slow.low > slow.point > slow.high > 0  # from the top
+    assert fast.point < slow.point
+    pages = pages_of(dict(site_files(planted(speeds=(earlier, speed)))))
+    assert pages["speed/net.html"].count('<circle class="point') == 4
 
 
 def test_names_that_code_calls_are_found_without_those_of_its_decorators():

@@ -96,6 +96,46 @@ def interval_plot(speeds: Sequence[Speed]) -> IntervalPlot:
     return IntervalPlot(intervals, tuple((place(tick), f"{tick:g}×") for tick in TICKS if low <= tick <= high))
 
 
+class Point(NamedTuple):
+    """A speedup on one release: where it is in a plot, in shares of the width and, from the top, of the height."""
+
+    speed: Speed
+    across: float
+    point: float
+    low: float
+    high: float
+
+
+class ReleasePlot(NamedTuple):
+    """A configuration on one device through the releases; `ticks` are those of the vertical axis."""
+
+    configuration: str
+    capability: str
+    hardware: str
+    points: tuple[Point, ...]
+    ticks: tuple[tuple[float, str], ...]
+
+
+def release_plots(speeds: Sequence[Speed]) -> list[ReleasePlot]:
+    """Return a plot for each configuration of a workload that was timed on several releases with the same device."""
+    lines: dict[tuple[str, str, str], list[Speed]] = {}
+    for speed in speeds:
+        if speed.speedup is not None:
+            lines.setdefault((speed.configuration, speed.capability, speed.hardware), []).append(speed)
+    plots = []
+    for (configuration, capability, hardware), timed in lines.items():
+        if len({speed.release for speed in timed}) < 2:
+            continue
+        plot = interval_plot(timed)
+        points = tuple(
+            Point(interval.speed, (place + 0.5) / len(timed), 1 - interval.point, 1 - interval.low, 1 - interval.high)
+            for place, interval in enumerate(plot.intervals)
+        )
+        ticks = tuple((1 - place, label) for place, label in plot.ticks)
+        plots.append(ReleasePlot(configuration, capability, hardware, points, ticks))
+    return plots
+
+
 def by_group(speeds: Sequence[Speed]) -> Mapping[tuple[str, str, str], list[Speed]]:
     """Return the rows of a workload by release, capability and hardware, the newest release first."""
     groups: dict[tuple[str, str, str], list[Speed]] = {}

@@ -376,6 +376,7 @@ class Builder:
                 "workload.html.j2",
                 title=name,
                 name=name,
+                plots=charts.release_plots(speeds),
                 groups={group: (rows, charts.interval_plot(rows)) for group, rows in charts.by_group(speeds).items()},
             )
         yield self._page("speed.html", "speed.html.j2", title="Speed", workloads=workloads)

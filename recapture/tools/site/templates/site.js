@@ -145,17 +145,16 @@ function closeRecords() {
   for (const row of document.querySelectorAll("tr.open")) row.classList.remove("open");
 }
 
-function commands(common, cell, release, capability) {
+function commands(common, cell, release, capability, group) {
   const [suite, name, compiler] = splitCell(cell);
   const file = page.files[`${suite}::${name}`];
   const image = (common.images[capability] || {})[release] || "";
   const device = capability === "cpu" ? "" : " --device cuda";
   if (file) return [`recapture run ${file} -k ${name} --compiler ${compiler}${device}`];
-  const bare = image.startsWith("bare-");
-  const where = bare ? "" : ` --image ${image}`;
-  const lines = [`recapture run ${cell}${where}${device}`];
-  if (bare) lines[0] = `recapture run ${cell}${device}`;
-  lines.push(`recapture repro ${cell} > repro.py`);
+  const where = image.startsWith("bare-") ? "" : ` --image ${image}`;
+  const lines = [`recapture run ${cell}${where}${device}`, `recapture repro ${cell}${device} > repro.py`];
+  // The smallest program that shows the same.
+  if (group === "silently wrong" || group === "failing") lines.push(`recapture reduce ${cell}${device}`);
   return lines;
 }
 
@@ -208,7 +207,7 @@ async function openFromAddress() {
   const close = element("button", { type: "button", class: "close" }, "close");
   close.addEventListener("click", () => leaveRecord(row));
   const how = element("div", { class: "how" });
-  for (const command of commands(common, cell, release, capability)) {
+  for (const command of commands(common, cell, release, capability, facts.group)) {
     how.append(element("div", {}, element("span", { class: "command" }, element("code", {}, command), element("button", { type: "button", class: "copy", "data-copy": command, "aria-label": "Copy the command" }, "copy"))));
   }
   const device = capability === "cpu" ? "the CPU" : `${common.hardware[capability] || capability}`;

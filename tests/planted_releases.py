@@ -41,7 +41,8 @@ elif words[0] == "venv":
     (home / "lib" / "python{version}" / "site-packages").mkdir(parents=True)
     (home / "pyvenv.cfg").write_text("home = " + str(pathlib.Path({base!r}).parent))
 elif words[:2] in (["pip", "sync"], ["pip", "install"]):
-    lock = pathlib.Path(words[-1]).read_text() if words[1] == "sync" or words[-2] == "-r" else words[-1] + "\\n"
+    lock = pathlib.Path(words[-1]).read_text() if words[1] == "sync" or words[-2] == "-r" else ""
+    lock += "".join(word + "\\n" for word in words if "==" in word)
     if mode and mode in lock:
         sys.exit("error: " + mode + " cannot be installed")
     if words[1] == "sync" or not list(site.glob("*.pth")):

@@ -65,7 +65,9 @@ def test_every_image_has_the_same_cells_of_all_suites_on_the_cpu():
     cells = {
         image: {(row.case, row.compiler) for row in read_results(RESULTS / image / "cpu").records}
         for image in load_images()
+        if (RESULTS / image).is_dir()  # patch releases between two recorded ones are for upgrade and bisect
     }
+    assert len(cells) >= 20
     suites = {file.name for file in shipped_suites()}
     for image, found in cells.items():
         assert {case.split("::")[0] for case, _ in found} == suites, image

@@ -17,6 +17,7 @@ from recapture.base.errors import EnvironmentUnfitError, RecaptureError, Termina
 from recapture.base.version import __version__
 from recapture.command.command_table import commands
 from recapture.command.output import OutputError, echo_error, name_output_errors
+from recapture.command.project_options import project_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,12 +59,13 @@ class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(commands())
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         known = commands()
         if cmd_name not in known:
             return None
         command: click.Command = load(known[cmd_name].place)
         dressed(cmd_name, command)
+        ctx.default_map = {cmd_name: project_defaults(cmd_name, command)}
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

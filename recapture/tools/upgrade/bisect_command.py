@@ -71,7 +71,7 @@ def bisect_command(
     bisect run. With --test, one test of pytest decides, and with --metric a number that it prints. It is searched over
     the releases first, and then over the packages that differ between the two neighbours.
     """
-    words = words_after_dashes(context)
+    words = words_after_dashes(context, of_project=cell is None)
     if (good is None) != (bad is None):
         raise UsageError("--good and --bad belong together")
     if words:

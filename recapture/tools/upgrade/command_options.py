@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,7 @@ import click
 
 from recapture.base.option_fields import option
 from recapture.command.output import echo_error
+from recapture.command.project_options import COMMAND
 from recapture.images.environments import environments_folder
 from recapture.tools.upgrade.places import Install, Places, project_requirements
 
@@ -19,7 +21,12 @@ _WORDS = "recapture.words_after_dashes"
 
 
 class CommandAfterDashes(click.Command):
-    """A command of recapture that takes another command after ``--``, which click would not tell from arguments."""
+    """A command of recapture that takes another command after ``--``, which click would not tell from arguments.
+
+    Without one, it is the ``command`` of the project's options.
+    """
+
+    takes_command = True
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take what follows the first two dashes aside, and parse the words before them."""
@@ -34,10 +41,12 @@ class CommandAfterDashes(click.Command):
         return [*super().collect_usage_pieces(ctx), "-- COMMAND"]
 
 
-def words_after_dashes(context: click.Context) -> tuple[str, ...]:
-    """Return the words after two dashes; none if there are none."""
-    words: tuple[str, ...] = context.meta.get(_WORDS, ())
-    return words
+def words_after_dashes(context: click.Context, *, of_project: bool = True) -> tuple[str, ...]:
+    """Return the words after two dashes, without them those of the project's options; none if there are none."""
+    command = context.lookup_default(COMMAND) if of_project else None
+    words = command if isinstance(command, list) else shlex.split(str(command or ""))
+    chosen: tuple[str, ...] = context.meta.get(_WORDS, tuple(map(str, words)))
+    return chosen
 
 
 @dataclass(frozen=True, kw_only=True)

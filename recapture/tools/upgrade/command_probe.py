@@ -69,7 +69,13 @@ class CommandProbe:
     def _round(self, place: Place, run: int) -> Round:
         only = None if self.test is None else (self.test,)
         text = "\0".join(
-            [*self.words, str(self.timeout), self.places.key(place), sources_digest(self.root), *(only or ())]
+            [
+                *self.words,
+                str(self.timeout),
+                self.places.key(place),
+                sources_digest(self.root, self.state),
+                *(only or ()),
+            ]
         )
         key = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
         folder = self.state / f"{re.sub(r'[^A-Za-z0-9.+-]', '_', place.name)}-{key[:12]}" / f"run-{run}"

@@ -188,7 +188,8 @@ class OutcomeFile:
             raw = {"type": outcome.failure.type, "message": outcome.failure.message, "frames": []}
         row = {"test": outcome.test, "outcome": outcome.outcome, "seconds": outcome.seconds, "failure": raw}
         with self.path.open("ab") as file:
-            file.write(msgspec.json.encode(row) + b"\n")
+            # A line that a kill cut short must not swallow this one.
+            file.write(b"\n" + msgspec.json.encode(row) + b"\n")
         self.update()
 
     def _add(self, line: _Line) -> None:

@@ -138,8 +138,12 @@ class Places:
 # --- the project of the current folder -------------------------------------------------------------------------------
 
 
-def sources_digest(root: Path) -> str:
-    """Return the hash of the names and contents of a project's files that decide what its tests do."""
+def sources_digest(root: Path, without: Path | None = None) -> str:
+    """Return the hash of the names and contents of a project's files that decide what its tests do.
+
+    `without` is a folder that is left out, with what this tool writes.
+    """
+    left_out = str(without) if without is not None else ""
     digest = hashlib.sha256()
     for folder, names, files in os.walk(root):
         names[:] = sorted(
@@ -148,6 +152,7 @@ def sources_digest(root: Path) -> str:
             if not name.startswith(".")
             and name not in _NOT_SOURCES
             and not name.endswith(".egg-info")
+            and os.path.join(folder, name) != left_out  # noqa: PTH118 - faster
             and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))  # noqa: PTH110, PTH118 - faster
         )
         for name in sorted(files):

@@ -49,6 +49,8 @@ TAIL_LINES = 12
 
 _OUTCOMES, _OUTPUT, _SUMMARY, _KEY, _SELECT = "outcomes.jsonl", "output.txt", "summary.json", "key", "select.json"
 
+_HUNG = "no answer within the time of --timeout"
+
 _NO_TESTS = 5
 """Exit status of pytest where no test was left to run."""
 
@@ -121,7 +123,7 @@ class Round:
                 break
             deaths += 1
             kind = "timeout" if end.hung else "died"
-            self._blame(outcomes, f"no answer within {self.timeout:g} s" if end.hung else _ended_by(end.status), kind)
+            self._blame(outcomes, _HUNG if end.hung else _ended_by(end.status), kind)
             if deaths >= MOST_DEATHS or (len(outcomes.tests), len(outcomes.running)) == before:
                 break
         result = self._closed(outcomes, end, time.monotonic() - began, deaths)
@@ -202,7 +204,7 @@ class Round:
         # A failing test or file explains pytest's own status, and is a row of its own.
         explained = any(outcome.fails for outcome in tests.values()) or (self.only is not None and status == _NO_TESTS)
         if end.hung and not tests:
-            whole = failure("timeout", f"no answer within {self.timeout:g} s")
+            whole = failure("timeout", _HUNG)
             tests[COMMAND] = TestOutcome(test=COMMAND, outcome="timeout", seconds=seconds, failure=whole)
         elif end.status == 0 or explained:
             tests[COMMAND] = TestOutcome(test=COMMAND, outcome="passed", seconds=seconds)

@@ -219,7 +219,9 @@ class Upgrade:
 
     def _round(self, place: Place, name: str, only: Sequence[str] | None) -> Round:
         if place.name not in self._keys:
-            text = "\0".join([*self.words, str(self.timeout), self.places.key(place), sources_digest(self.root)])
+            text = "\0".join(
+                [*self.words, str(self.timeout), self.places.key(place), sources_digest(self.root, self.state)]
+            )
             self._keys[place.name] = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
         key = self._keys[place.name]
         if only is not None:

@@ -1,0 +1,67 @@
+"""Options that a project repeats: ``[tool.recapture.COMMAND]`` in the pyproject.toml of the current folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recapture.base.errors import UsageError, did_you_mean
+
+COMMAND = "command"
+"""The key with the command that `upgrade` and `bisect` run if none follows two dashes."""
+
+
+def project_defaults(name: str, command: click.Command) -> dict[str, Any]:
+    """Return the values of a command's parameters that the project sets, by the parameter's name.
+
+    A key is the name of a long option without its dashes, or of an argument. Raises UsageError, naming the key, for one
+    that the command does not have, and for a value that is neither text, a number, a flag nor a list of these.
+    """
+    path = Path("pyproject.toml")
+    # Most projects have no such table; their file need not even be valid.
+    if not path.is_file() or b"[tool.recapture" not in _content(path):
+        return {}
+    from recapture.base.toml_file import load_toml
+
+    table = load_toml(path, "the options of the project", lambda content: content["tool"]["recapture"])
+    rows = table.get(name, {}) if isinstance(table, dict) else {}
+    if not isinstance(rows, dict):
+        raise UsageError(f"{path}: [tool.recapture.{name}] is not a table")
+    parameters = dict(_keys(command))
+    defaults = {}
+    for key, value in rows.items():
+        if key not in parameters and not (key == COMMAND and getattr(command, "takes_command", False)):
+            raise UsageError(f"{path}: recapture {name} has no option {key!r}{did_you_mean(key, parameters)}")
+        values = value if isinstance(value, list) else [value]
+        if not all(isinstance(part, str | int | float | bool) for part in values):
+            raise UsageError(
+                f"{path}: tool.recapture.{name}.{key} is neither text, a number, a flag nor a list of these"
+            )
+        parameter = parameters.get(key)
+        if parameter is None:
+            defaults[COMMAND] = value
+        elif parameter.multiple or parameter.nargs == -1:
+            defaults[str(parameter.name)] = list(map(str, values))
+        else:
+            defaults[str(parameter.name)] = ",".join(map(str, value)) if isinstance(value, list) else value
+    return defaults
+
+
+def _keys(command: click.Command) -> Iterator[tuple[str, Any]]:
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            yield str(parameter.name), parameter
+        for option in parameter.opts:
+            if match := re.fullmatch(r"--([\w-]+)", option):
+                yield match[1], parameter
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

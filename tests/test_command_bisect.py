@@ -272,3 +272,47 @@ def test_a_pattern_has_one_group():
     assert number_pattern("x=([0-9]+)").groups == 1
     with pytest.raises(UsageError, match="one group"):
         number_pattern("(a)(b)")
+
+
+def plant(planted):
+    """Twenty regressions: the condition of each, its first bad release, and what turns it bad."""
+    releases = list(planted.releases)
+    chance = random.Random(43)
+    rows = [
+        (f"v('torch') >= {tuple(map(int, releases[number].split('.')))}", releases[number], "torch")
+        for number in chance.sample(range(1, len(releases)), 11)
+    ]
+    modules = (("triton", "Triton"), ("numpy", "numpy"), ("scipy", "scipy"), ("nvidia-cudnn-cu12", "cuDNN"))
+    for package, name in modules:
+        changes = [
+            number
+            for number in range(1, len(releases))
+            if planted.versions[releases[number]][package] != planted.versions[releases[number - 1]][package]
+        ]
+        for number in chance.sample(changes, 2 if package != "scipy" else 1):
+            version = tuple(map(int, planted.versions[releases[number]][package].split(".")))
+            rows.append((f"v('{package.replace('-', '_')}') >= {version}", releases[number], name))
+    for number in (9, 18):  # where numpy changes as well
+        torch = tuple(map(int, releases[number].split(".")))
+        numpy = tuple(map(int, planted.versions[releases[number]]["numpy"].split(".")))
+        rows.append((f"v('torch') >= {torch} and v('numpy') >= {numpy}", releases[number], "torch + numpy"))
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_twenty_planted_regressions_are_found_to_the_patch_with_their_package(planted, capsys, monkeypatch):
+    rows = plant(planted)
+    assert len(rows) == 20
+    runs = []
+    for number, (condition, bad, culprit) in enumerate(rows):
+        program = f"{VERSIONS}\nprint('loss=%d' % ({condition}))\nsys.exit({number % 2} and {condition})"
+        words = ["--good", "2.0.0", "--bad", "2.15.0"]
+        if number % 2 == 0:  # a number decides
+            words += ["--metric", r"loss=(\d+)", "--worse", "higher", "--repeat", "1"]
+        report = bisected(capsys, *words, program=program)
+        assert (report["bad"], report["culprit"], report["sure"]) == (bad, culprit, True), report["sentence"]
+        runs.append(report["release_runs"])
+    with capsys.disabled():
+        print(f"\nreleases tried: {sorted(runs)}, median {statistics.median(runs)}")
+    assert statistics.median(runs) <= 5

@@ -20,6 +20,7 @@ import pytest
 from planted_releases import PlantedReleases
 
 from recapture.base.errors import EnvironmentUnfitError
+from recapture.base.locks import locked
 from recapture.command.main import _run
 from recapture.images.interpreter import Interpreter
 from recapture.tools.upgrade import pytest_outcomes, rounds
@@ -464,6 +465,17 @@ def test_a_terminated_command_leaves_no_process(project):
     while is_alive(int((project / "pid").read_text())):
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_two_calls_for_one_command_do_not_write_to_one_folder(project, capsys):
+    (project / "precious").mkdir()
+    (project / "precious" / "run-1").mkdir()
+    words = ["upgrade", "--across", "here", "--state", ".", "--again", "--write-baseline", "b.json", "--", "true"]
+    with locked(project / ".lock", wait=False):
+        assert _run(words) == 2
+    assert f"another run is writing to {project}" in capsys.readouterr().err
+    assert _run(words) == 0
+    assert (project / "precious" / "run-1").is_dir()  # nothing that is not a finished run is removed
 
 
 def is_alive(pid):

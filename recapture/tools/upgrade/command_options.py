@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
 import shlex
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import click
 
+from recapture.base.locks import locked
 from recapture.base.option_fields import option
 from recapture.command.output import echo_error
 from recapture.command.project_options import COMMAND
 from recapture.images.environments import environments_folder
 from recapture.tools.upgrade.places import Install, Places, project_requirements
+from recapture.tools.upgrade.rounds import KEY
 
 _WORDS = "recapture.words_after_dashes"
 """Key of the context's notes for the words after two dashes."""
@@ -47,6 +53,19 @@ def words_after_dashes(context: click.Context, *, of_project: bool = True) -> tu
     words = command if isinstance(command, list) else shlex.split(str(command or ""))
     chosen: tuple[str, ...] = context.meta.get(_WORDS, tuple(map(str, words)))
     return chosen
+
+
+@contextlib.contextmanager
+def held(state: Path, *, again: bool = False) -> Iterator[None]:
+    """Keep every other call away from the folder of finished runs; with `again`, remove the runs that are in it.
+
+    Nothing else in the folder is removed: the user may have named one that is not empty.
+    """
+    with locked(state / ".lock", wait=False):
+        for folder in state.glob("*/*") if again else ():
+            if re.fullmatch(r"(run|again)-\d+", folder.name) and (folder / KEY).is_file():
+                shutil.rmtree(folder, ignore_errors=True)
+        yield
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from recapture.known.transitions import TRANSITIONS
 from recapture.machine.pins import lock_text
 from recapture.tools.upgrade.cell_bisect import mixed_lock
 from recapture.tools.upgrade.command_bisect import BisectReport, Search, counted
-from recapture.tools.upgrade.command_options import CommandOptions
+from recapture.tools.upgrade.command_options import CommandOptions, held
 from recapture.tools.upgrade.command_probe import REPEATS, CommandProbe, NumberProbe, Worse, number_pattern
 from recapture.tools.upgrade.places import Place, find_places
 
@@ -83,22 +83,28 @@ def bisect_words(
         timeout=options.timeout,
         test=search.test,
     )
-    trusted = good is not None
-    if pattern is None:
-        runs = Search(words, command, echo_error)
+    with held(state):
+        if pattern is None:
+            report = _searched(Search(words, command, echo_error), line, state, trusted=good is not None)
+        else:
+            number = NumberProbe(command, pattern, search.worse or "higher", search.repeat)
+            # Several runs are one answer of it already.
+            runs = Search(words, number, echo_error, confirmations=1)
+            runs.report.never = number.calibrate(line[0], line[-1])
+            report = runs.report if runs.report.never else _searched(runs, line, state, trusted=False)
+    if as_json:
+        print_json({"sentence": report.sentence, **_plain(report)})
     else:
-        number = NumberProbe(command, pattern, search.worse or "higher", search.repeat)
-        # Several runs are one answer of it already.
-        runs = Search(words, number, echo_error, confirmations=1)
-        runs.report.never = number.calibrate(line[0], line[-1])
-        trusted = False
-    if not runs.report.never and (neighbours := runs.over_releases(line, trusted=trusted)):
+        _print(report)
+
+
+def _searched(runs: Search, line: Sequence[Place], state: Path, *, trusted: bool) -> BisectReport:
+    """Search over releases and then over packages, and return what that says."""
+    neighbours = runs.over_releases(line, trusted=trusted)
+    if neighbours is not None:
         runs.over_packages(*neighbours, lambda *names: _mixed_place(state, *names))
         runs.report.known = known_changes(runs.report)
-    if as_json:
-        print_json({"sentence": runs.report.sentence, **_plain(runs.report)})
-    else:
-        _print(runs.report)
+    return runs.report
 
 
 def _line(places: Sequence[Place], good: str | None, bad: str | None, index: str) -> list[Place]:

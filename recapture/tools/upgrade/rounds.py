@@ -47,7 +47,10 @@ TAIL = 1 << 16
 TAIL_LINES = 12
 """Lines at the end of a command's output that stand for its failure."""
 
-_OUTCOMES, _OUTPUT, _SUMMARY, _KEY, _SELECT = "outcomes.jsonl", "output.txt", "summary.json", "key", "select.json"
+KEY = "key"
+"""The file of a round that names what decides its outcomes."""
+
+_OUTCOMES, _OUTPUT, _SUMMARY, _SELECT = "outcomes.jsonl", "output.txt", "summary.json", "select.json"
 
 _HUNG = "no answer within the time of --timeout"
 
@@ -98,7 +101,7 @@ class Round:
     def result(self) -> RoundResult | None:
         """Return the result of a complete round; None if it was not run to its end."""
         try:
-            if (self.folder / _KEY).read_text(encoding="utf-8") == self.key:
+            if (self.folder / KEY).read_text(encoding="utf-8") == self.key:
                 return _RESULTS.decode(read_regular(self.folder / _SUMMARY))
         except (OSError, UsageError, ValueError):
             pass
@@ -132,8 +135,8 @@ class Round:
 
     def _begin(self) -> None:
         """Make the folder, without what belongs to other code or another environment."""
-        key = self.folder / _KEY
-        if not key.is_file() or key.read_text(encoding="utf-8", errors="replace") != self.key:
+        key = self.folder / KEY
+        if key.is_file() and key.read_text(encoding="utf-8", errors="replace") != self.key:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(key, self.key.encode())

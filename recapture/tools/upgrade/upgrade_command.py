@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from recapture.command.output import echo, echo_error, print_json, write_file
 from recapture.report.markdown_writer import to_markdown
 from recapture.report.terminal_writer import print_document
 from recapture.tools.upgrade.baseline import as_result, baseline_text, read_baseline
-from recapture.tools.upgrade.command_options import CommandAfterDashes, CommandOptions, words_after_dashes
+from recapture.tools.upgrade.command_options import CommandAfterDashes, CommandOptions, held, words_after_dashes
 from recapture.tools.upgrade.places import find_places
 from recapture.tools.upgrade.upgrade import PlaceResult, Upgrade
 from recapture.tools.upgrade.upgrade_report import upgrade_document, upgrade_junit
@@ -81,8 +80,6 @@ def upgrade_command(
     chosen = find_places(across, options.index)
     root = Path.cwd()
     state = options.folder("upgrade", words, root)
-    if again:
-        shutil.rmtree(state, ignore_errors=True)
     upgrade = Upgrade(
         words=words,
         root=root,
@@ -97,7 +94,8 @@ def upgrade_command(
     )
     if saved is None and len(chosen) < 2 and written is None:
         raise UsageError("--across needs two releases to compare, or --baseline or --write-baseline with one")
-    report, results = upgrade.run()
+    with held(state, again=again):
+        report, results = upgrade.run()
     if form == "json":
         print_json(report)
     elif form == "markdown":

@@ -21,7 +21,7 @@ from recapture.tools.upgrade.command_bisect import (
     Search,
     package_groups,
 )
-from recapture.tools.upgrade.command_probe import number_pattern
+from recapture.tools.upgrade.command_probe import printed_number
 from recapture.tools.upgrade.places import Place
 
 LINE = [Place(name=release) for release in RELEASES]
@@ -250,8 +250,10 @@ def test_status_125_is_no_answer_and_a_mixture_that_breaks_otherwise_is_none_eit
     [
         ((), "name a cell, SUITE::NAME::COMPILER, or a command after two dashes"),
         (("a::b::c", "--", "true"), "give a cell or a command, and not both"),
+        (("--worse", "lower", "--", "true"), "--worse is for --metric and --measure"),
+        (("--measure", "seconds", "--test", "x", "--", "true"), "all say what decides"),
         (("--test", "x"), "are for a command: write it after two dashes"),
-        (("--metric", "x", "--", "true"), "--metric and --worse belong together"),
+        (("--metric", "x", "--", "true"), "--metric needs --worse"),
         (("--metric", "x", "--worse", "higher", "--", "true"), "needs one group"),
         (("--metric", "(", "--worse", "higher", "--", "true"), "is no regular expression"),
         (("--good", "2.6.0", "--bad", "2.6.0", "--", "true"), "a search needs two releases"),
@@ -268,10 +270,23 @@ def test_bad_input_is_one_line(planted, capsys, words, message):
     assert "Traceback" not in err
 
 
-def test_a_pattern_has_one_group():
-    assert number_pattern("x=([0-9]+)").groups == 1
+def test_the_last_match_is_the_number():
+    assert printed_number("x=([0-9]+)")(None, "x=1 x=23\ny=4") == 23
+    assert printed_number("x=([0-9]+)")(None, "y=4") is None
     with pytest.raises(UsageError, match="one group"):
-        number_pattern("(a)(b)")
+        printed_number("(a)(b)")
+    with pytest.raises(UsageError, match="no number"):
+        printed_number("x=(.)")(None, "x=a")
+
+
+@pytest.mark.slow
+def test_the_memory_of_the_largest_process_decides(planted, capsys):
+    program = f"{VERSIONS}\nimport subprocess\nsize = 200_000_000 if v('torch') >= (2, 9, 1) else 1000\n"
+    program += "subprocess.run([sys.executable, '-c', f'x = b\"a\" * {size}'])"
+    words = ("--across", "2.9.0,2.9.1", "--measure", "peak-memory", "--repeat", "3")
+    report = bisected(capsys, *words, program=program)
+    assert (report["bad"], report["culprit"]) == ("2.9.1", "torch")
+    assert report["trials"][0]["answer"]["numbers"][0] < 100
 
 
 def plant(planted):

@@ -82,7 +82,7 @@ def bisect_command(
         bisect_words(words, good, bad, of_command, options, as_json=as_json)
         return
     if of_command.given:
-        raise UsageError("--across, --test, --metric and --worse are for a command: write it after two dashes")
+        raise UsageError("--across, --test, --metric and the like are for a command: write it after two dashes")
     if cell is None:
         raise UsageError("name a cell, SUITE::NAME::COMPILER, or a command after two dashes")
     _bisect_cell(cell, good, bad, within, package, results, device, options.keep, no_run=no_run, as_json=as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -32,6 +32,17 @@ REASON = 200
 """Characters of the reason of an answer."""
 
 Worse = Literal["higher", "lower"]
+
+Figure = Callable[[RoundResult, str], float | None]
+"""Returns the number of one run, of its result and its output; None if it has none."""
+
+Measure = Literal["seconds", "peak-memory"]
+
+MEASURES: dict[Measure, Figure] = {
+    "seconds": lambda result, _: result.seconds,
+    "peak-memory": lambda result, _: result.memory / 1e6 if result.memory else None,
+}
+"""Numbers of a run that need no output: its seconds, and the megabytes of its largest process."""
 
 
 @dataclass(kw_only=True)
@@ -128,14 +139,14 @@ def _bad(rows: Sequence[TestOutcome]) -> Answer:
 
 @dataclass
 class NumberProbe:
-    """Judges a place by a number that the command prints, the first group of `pattern`, against a good and a bad place.
+    """Judges a place by a number of the command, which `figure` reads, against those of a good and a bad place.
 
-    The last match in the output counts. The command runs `repeats` times; a place is judged if all its numbers lie on
+    The command runs `repeats` times; a place is judged if all its numbers lie on
     one side of the middle between the numbers of the good and of the bad place, and else runs more often.
     """
 
     command: CommandProbe
-    pattern: re.Pattern[str]
+    figure: Figure
     worse: Worse
     repeats: int = REPEATS
     _middle: float = field(default=math.nan, init=False)
@@ -145,7 +156,7 @@ class NumberProbe:
         ends = [self._numbers(place, self.repeats) for place in (good, bad)]
         if not all(ends):
             missing = good if not ends[0] else bad
-            raise UsageError(f"the command prints nothing on {missing.name} that {self.pattern.pattern!r} matches")
+            raise UsageError(f"the command has no number on {missing.name}: --metric matches nothing that it prints")
         sign = 1 if self.worse == "higher" else -1
         low, high = (sorted(sign * number for number in numbers) for numbers in ends)
         if low[-1] >= high[0]:
@@ -181,14 +192,10 @@ class NumberProbe:
     def _numbers(self, place: Place, repeats: int, first: int = 1) -> list[float]:
         numbers = []
         for run in range(first, first + repeats):
-            self.command.round_of(place, run)
-            matches = self.pattern.findall(self.command.output_of(place, run))
-            if not matches:
+            number = self.figure(self.command.round_of(place, run), self.command.output_of(place, run))
+            if number is None:
                 return []
-            try:
-                numbers.append(float(matches[-1]))
-            except ValueError:
-                raise UsageError(f"{self.pattern.pattern!r} matches {matches[-1]!r}, which is no number") from None
+            numbers.append(number)
         return numbers
 
 
@@ -199,12 +206,23 @@ def interval_text(numbers: Sequence[float]) -> str:
     return f"{middle:g} [{ordered[0]:g}, {ordered[-1]:g}]"
 
 
-def number_pattern(text: str) -> re.Pattern[str]:
-    """Return the pattern of a number; raises UsageError unless it is one with one group."""
+def printed_number(text: str) -> Figure:
+    """Return what reads the group in the last match of a regular expression.
+
+    Raises UsageError unless it has one group, and later where this matches no number.
+    """
     try:
         pattern = re.compile(text)
     except re.error as error:
         raise UsageError(f"--metric {text!r} is no regular expression: {error}") from None
     if pattern.groups != 1:
         raise UsageError(f"--metric {text!r} needs one group, which matches the number: 'loss=([0-9.]+)'")
-    return pattern
+
+    def last(_result: RoundResult, output: str) -> float | None:
+        matches = pattern.findall(output)
+        try:
+            return float(matches[-1]) if matches else None
+        except ValueError:
+            raise UsageError(f"--metric {text!r} matches {matches[-1]!r}, which is no number") from None
+
+    return last

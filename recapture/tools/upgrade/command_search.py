@@ -19,7 +19,16 @@ from recapture.machine.pins import lock_text
 from recapture.tools.upgrade.cell_bisect import mixed_lock
 from recapture.tools.upgrade.command_bisect import BisectReport, Search, counted
 from recapture.tools.upgrade.command_options import CommandOptions, held
-from recapture.tools.upgrade.command_probe import REPEATS, CommandProbe, NumberProbe, Worse, number_pattern
+from recapture.tools.upgrade.command_probe import (
+    MEASURES,
+    REPEATS,
+    CommandProbe,
+    Figure,
+    Measure,
+    NumberProbe,
+    Worse,
+    printed_number,
+)
 from recapture.tools.upgrade.places import Place, find_places
 
 LONGEST = 600
@@ -51,10 +60,29 @@ class CommandSearchOptions:
         help="With --metric: runs of the command in an environment.",
     )
 
+    measure: Measure | None = option(
+        "--measure",
+        default=None,
+        help="A number of recapture decides: seconds, or megabytes.",
+    )
+
+    @property
+    def figure(self) -> Figure | None:
+        """What reads the number that decides; None if none does. Raises UsageError for options that do not fit."""
+        if sum(value is not None for value in (self.test, self.metric, self.measure)) > 1:
+            raise UsageError("--test, --metric and --measure all say what decides: give one of them")
+        if self.metric is not None and self.worse is None:
+            raise UsageError("--metric needs --worse higher or --worse lower")
+        if self.worse is not None and self.metric is None and self.measure is None:
+            raise UsageError("--worse is for --metric and --measure")
+        if self.measure is not None:
+            return MEASURES[self.measure]
+        return printed_number(self.metric) if self.metric is not None else None
+
     @property
     def given(self) -> bool:
         """Whether one of them was given."""
-        return any(value is not None for value in (self.across, self.test, self.metric, self.worse))
+        return any(value is not None for value in (self.across, self.test, self.metric, self.worse, self.measure))
 
 
 def bisect_words(
@@ -67,11 +95,7 @@ def bisect_words(
     as_json: bool,
 ) -> None:
     """Find what turned a command bad, and print it. Raises UsageError for options that do not fit each other."""
-    if search.test is not None and search.metric is not None:
-        raise UsageError("--test and --metric both say what decides: give one of them")
-    if (search.metric is None) != (search.worse is None):
-        raise UsageError("--metric and --worse belong together")
-    pattern = number_pattern(search.metric) if search.metric is not None else None
+    figure = search.figure
     line = _line(find_places(search.across or "all", options.index), good, bad, options.index)
     root = Path.cwd()
     state = options.folder("bisect", words, root)
@@ -84,10 +108,10 @@ def bisect_words(
         test=search.test,
     )
     with held(state):
-        if pattern is None:
+        if figure is None:
             report = _searched(Search(words, command, echo_error), line, state, trusted=good is not None)
         else:
-            number = NumberProbe(command, pattern, search.worse or "higher", search.repeat)
+            number = NumberProbe(command, figure, search.worse or "higher", search.repeat)
             # Several runs are one answer of it already.
             runs = Search(words, number, echo_error, confirmations=1)
             runs.report.never = number.calibrate(line[0], line[-1])

@@ -51,6 +51,9 @@ KEY = "key"
 """The file of a round that names what decides its outcomes."""
 
 _OUTCOMES, _OUTPUT, _SUMMARY, _SELECT = "outcomes.jsonl", "output.txt", "summary.json", "select.json"
+_MEMORY = "memory"
+
+_SUPERVISOR = module_file("tools", "upgrade", "supervisor.py")
 
 _HUNG = "no answer within the time of --timeout"
 
@@ -62,6 +65,7 @@ class RoundResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one round says: an outcome for each planned test and for the command, in the order of their ids.
 
     `planned` is the number of tests that were to run, with the files that cannot be collected and the command itself.
+    `memory` are the bytes of its largest process, 0 if that is not known.
     `unlike` are tests with two outcomes in this round. `deaths` is how often the command died before its end, and
     `status` its last exit status.
     """
@@ -72,6 +76,7 @@ class RoundResult(msgspec.Struct, frozen=True, kw_only=True):
     unlike: tuple[str, ...] = ()
     status: int = 0
     seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    memory: int = 0
     deaths: int = 0
 
 
@@ -159,7 +164,7 @@ class Round:
         write_atomically(self.folder / _SELECT, msgspec.json.encode(choice))
         with (self.folder / _OUTPUT).open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(module_file("tools", "upgrade", "supervisor.py")), *self.words],
+                [sys.executable, "-I", "-S", str(_SUPERVISOR), str(self.folder / _MEMORY), *self.words],
                 cwd=self.root,
                 env=self._environment(interpreter.variables),
                 pass_fds=interpreter.keep_open,
@@ -221,8 +226,15 @@ class Round:
             unlike=tuple(sorted(outcomes.unlike)),
             status=status,
             seconds=round(seconds, 2),
+            memory=self._memory(),
             deaths=deaths,
         )
+
+    def _memory(self) -> int:
+        try:
+            return int((self.folder / _MEMORY).read_text(encoding="ascii"))
+        except (OSError, ValueError):  # the supervisor was killed
+            return 0
 
     def output(self) -> str:
         """Return what the command wrote, of much only the end."""

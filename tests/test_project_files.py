@@ -113,3 +113,62 @@ def test_what_ci_and_the_hooks_install_is_pinned():
     tools = [one.strip('"') for one in [*listed, *inline]]
     assert {"ruff", "mypy", "import-linter"} <= {one.partition("==")[0] for one in tools}
     assert all(re.fullmatch(r"[\w-]+==[\d.]+", one) for one in tools)
+
+
+def test_the_bake_file_builds_every_image_with_its_pins():
+    from bake_file import FILE, bake_file, target_name
+
+    from recapture.machine.pins import load_images
+
+    content = FILE.read_text(encoding="utf-8")
+    assert content == bake_file(), "python tools/bake_file.py --write"
+    targets = re.findall(r'^target "([\w-]+)" \{', content, re.MULTILINE)
+    assert targets == ["_image", *map(target_name, load_images().values())]
+    assert "type=sbom" in content
+    assert "type=provenance" in content
+
+
+def test_the_readme_of_a_release_has_absolute_links(monkeypatch):
+    hatchling = SimpleNamespace(MetadataHookInterface=object)  # hatchling is not installed beside the tests
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", hatchling)
+    build = runpy.run_path(str(REPOSITORY / "tools" / "hatch_build.py"))
+    text = build["with_absolute_links"](
+        (REPOSITORY / "README.md").read_text(encoding="utf-8"), "https://a.example/r/blob/v1"
+    )
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert all(link.startswith("https://") for link in links)
+    assert "https://a.example/r/blob/v1/docs/your-own-code.md" in links
+    page = build["ProjectPage"]()
+    page.root = str(REPOSITORY)
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://a.example")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "some/body")
+    metadata = {}
+    page.update(metadata)
+    assert metadata["urls"]["Repository"] == "https://a.example/some/body"
+    monkeypatch.delenv("GITHUB_REPOSITORY")
+    page.update(metadata := {})
+    assert "urls" not in metadata
+    assert "](docs/your-own-code.md)" in metadata["readme"]["text"]
+
+
+def test_the_citation_is_of_this_version():
+    from recapture.base.version import __version__
+
+    assert f"\nversion: {__version__}\n" in (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_the_action_and_the_hook_use_options_that_exist():
+    from recapture.tools.check.check_command import check_command
+    from recapture.tools.lint.lint_command import lint_command
+
+    action = (REPOSITORY / "action.yml").read_text(encoding="utf-8")
+    known = {name for command in (lint_command, check_command) for one in command.params for name in one.opts}
+    known |= {"--quiet", "--results", "--output"}  # of pip, and of `recapture data`
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", action)) <= known
+    assert "entry: recapture lint" in (REPOSITORY / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
+
+
+def test_what_the_source_distribution_has_exists():
+    content = read_toml(REPOSITORY / "pyproject.toml")["tool"]["hatch"]["build"]["targets"]
+    assert all((REPOSITORY / path).exists() for path in content["sdist"]["only-include"])
+    assert set(content["wheel"]["force-include"]) <= set(content["sdist"]["only-include"])

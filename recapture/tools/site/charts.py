@@ -136,9 +136,9 @@ def release_plots(speeds: Sequence[Speed]) -> list[ReleasePlot]:
     return plots
 
 
-def by_group(speeds: Sequence[Speed]) -> Mapping[tuple[str, str, str], list[Speed]]:
+def by_group(speeds: Sequence[Speed], releases: Sequence[str]) -> Mapping[tuple[str, str, str], list[Speed]]:
     """Return the rows of a workload by release, capability and hardware, the newest release first."""
     groups: dict[tuple[str, str, str], list[Speed]] = {}
-    for speed in speeds:
+    for speed in sorted(speeds, key=lambda speed: -releases.index(speed.release)):
         groups.setdefault((speed.release, speed.capability, speed.hardware), []).append(speed)
     return groups

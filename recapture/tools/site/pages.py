@@ -377,7 +377,10 @@ class Builder:
                 title=name,
                 name=name,
                 plots=charts.release_plots(speeds),
-                groups={group: (rows, charts.interval_plot(rows)) for group, rows in charts.by_group(speeds).items()},
+                groups={
+                    group: (rows, charts.interval_plot(rows))
+                    for group, rows in charts.by_group(speeds, self.data.releases).items()
+                },
             )
         yield self._page("speed.html", "speed.html.j2", title="Speed", workloads=workloads)
 

@@ -8,17 +8,18 @@ import sys
 import pytest
 import torch
 from conftest import share
-from planted_own_code import USER, checked
+from planted_own_code import USER, checked, result_of
 
 import recapture
 from recapture.base.errors import UsageError
 from recapture.command.main import _run
 from recapture.pool.protocol import Ended
+from recapture.tools.check import session
 from recapture.tools.check.api import CheckFailedError
 from recapture.tools.check.case_text import Prepared
 from recapture.tools.check.derivation import Preparation
 from recapture.tools.check.report import check_details, check_markdown
-from recapture.tools.check.request import CheckOptions, CheckRequest
+from recapture.tools.check.request import CheckOptions, CheckRequest, parse_input
 from recapture.tools.check.session import compilers_of_check, prepare
 
 
@@ -74,6 +75,21 @@ def test_a_flag_and_a_word_of_the_source_are_varied(served, name, given, on):
     row = checked(name, *given, compilers=("make_fx",))["make_fx"]
     assert row.verdict == "specialized"
     assert row.wrong_on[0] == on
+
+
+def test_a_warning_about_the_machine_is_told_once(served, monkeypatch):
+    """Compilers that generate no code and those that do are two runs, each of which examines the machine."""
+    run_cells, warnings = session.run_cells, []
+
+    def run_and_warn(options, progress, warn, **others):
+        warn("warning: cxx-compiler: there is none")
+        return run_cells(options, progress, warn, **others)
+
+    monkeypatch.setattr(session, "run_cells", run_and_warn)
+    inputs = (parse_input("4x3"), parse_input("3x2"))
+    request = CheckRequest(place=str(USER), name="plain", inputs=inputs, most_inputs=2)
+    result_of(request, compilers=("fx", "compile:eager"), warn=warnings.append)
+    assert warnings == ["warning: cxx-compiler: there is none"]
 
 
 def test_code_without_a_branch_is_right(served):

@@ -129,6 +129,7 @@ class _Check:
         self.records: dict[str, Record] = {}
         self.rows: dict[str, CheckRow] = {}
         self.failed_in_eager: Record | None = None
+        self.warned: set[str] = set()
         self.died_where_eager_raises: dict[str, str] = {}
         """The input that a compiler's process ended on although eager merely raises, by compiler."""
 
@@ -185,10 +186,16 @@ class _Check:
             results=path.parent / "results",
             words=(self.request.title,),
         )
-        summary = run_cells(run, _Finished(self._finished), self.events.warn, opened=pool)
+        summary = run_cells(run, _Finished(self._finished), self._warn, opened=pool)
         if self.failed_in_eager is not None:
             raise _fault_in_eager(self.request, self.options, self.failed_in_eager)
         return summary.environment
+
+    def _warn(self, text: str) -> None:
+        """Pass on a warning; a check is several runs, each of which examines the machine."""
+        if text not in self.warned:
+            self.warned.add(text)
+            self.events.warn(text)
 
     def _finished(self, record: Record, seconds: float) -> None:
         """Keep a record, and tell its row; one that eager itself fails is no row of a compiler."""

@@ -132,7 +132,7 @@ def in_nested_dicts(run: Run) -> Any:
 def last_linked(run: Run) -> Any:
     """The last of many objects that hold one another has another attribute."""
     result = run.result()
-    value = result[1] if isinstance(result, tuple) and len(result) == 2 else None
+    value: Any = result[1] if isinstance(result, tuple) and len(result) == 2 else None
     depth = 0
     while isinstance(getattr(value, "next", None), types.SimpleNamespace):
         depth, value = depth + 1, value.next
@@ -199,7 +199,7 @@ def sparse_dimensions(run: Run) -> Any:
 
 
 def _per_channel(tensor: torch.Tensor) -> bool:
-    return tensor.is_quantized and tensor.qscheme() == torch.per_channel_affine
+    return bool(tensor.is_quantized and tensor.qscheme() == torch.per_channel_affine)
 
 
 @plants("metadata-quantization-axis", "metadata")
@@ -244,32 +244,40 @@ def _later(run: Run, change: Callable[[Any], bool]) -> Any:
     return result
 
 
-def _own_list(value: Any) -> bool:
-    return type(value) is list and len(value) == 3 and isinstance(value[1], dict)
+def _change_kept(run: Run, change: Callable[[list[Any]], Any]) -> Any:
+    """Change the list of a tensor, a dict and an object that the call before returned."""
+
+    def change_own(earlier: Any) -> bool:
+        own = type(earlier) is list and len(earlier) == 3 and isinstance(earlier[1], dict)
+        if own:
+            change(earlier)
+        return own
+
+    return _later(run, change_own)
 
 
 @plants("earlier-list", "mutation")
 def earlier_list(run: Run) -> Any:
     """A later call empties a list that an earlier one returned."""
-    return _later(run, lambda earlier: _own_list(earlier) and earlier.clear() is None)
+    return _change_kept(run, lambda earlier: earlier.clear())
 
 
 @plants("earlier-dict", "mutation")
 def earlier_dict(run: Run) -> Any:
     """A later call adds to a dict that an earlier one returned."""
-    return _later(run, lambda earlier: _own_list(earlier) and earlier[1].update(planted=1) is None)
+    return _change_kept(run, lambda earlier: earlier[1].update(planted=1))
 
 
 @plants("earlier-object", "mutation")
 def earlier_object(run: Run) -> Any:
     """A later call changes an attribute of an object that an earlier one returned."""
-    return _later(run, lambda earlier: _own_list(earlier) and setattr(earlier[2], "calls", 2) is None)
+    return _change_kept(run, lambda earlier: vars(earlier[2]).update(calls=2))
 
 
 @plants("earlier-item", "mutation")
 def earlier_item(run: Run) -> Any:
     """A later call puts another tensor into a list that an earlier one returned."""
-    return _later(run, lambda earlier: _own_list(earlier) and earlier.__setitem__(0, earlier[0] + 1) is None)
+    return _change_kept(run, lambda earlier: earlier.insert(0, earlier.pop(0) + 1))
 
 
 @plants("earlier-requires-grad", "mutation")

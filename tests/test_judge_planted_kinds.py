@@ -486,6 +486,22 @@ def test_a_stale_attribute_that_each_call_computes_anew_before_it_reads_it_is_no
     assert "mutation" in {kind for _, _, kind in found(result.noted)}
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_a_stale_attribute_is_no_headline_where_another_input_is_wrong_for_another_reason():
+    def halved(fn, example):
+        def call(x):
+            result = torch.nn.functional.linear(x, torch._weight_norm(fn[0].weight_v, fn[0].weight_g), fn[0].bias)
+            return result * 2 if bool(x[0] > 1) else result
+
+        return call
+
+    result = ruling(Normed, halved, held_out=[lambda: (torch.full((3,), 2.0),), lambda: (torch.full((3,), 0.5),)])
+    assert str(result.verdict) == "specialized"
+    assert {where for _, where, _ in found(result.differences)} == {"result"} | {
+        where for _, where, kind in found(result.differences) if kind == "gradient"
+    }
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("module", [KeepsALoss, KeepsWhatItReads, ReadsBeforeItWrites, LeavesAnotherType])
 def test_a_stale_attribute_that_others_may_read_decides(module):

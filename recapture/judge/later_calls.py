@@ -40,12 +40,14 @@ def unseen(
     module: Any,
     eager: Eager,
     failed: frozenset[str],
+    unlike: frozenset[str],
 ) -> frozenset[tuple[str, Unlike | None]]:
     """Return the differences that nobody sees, each by its place and by what is unlike there.
 
     `subject` is the case that `captured` was made from, and `module` its result, if that has parameters of its own.
-    `failed` are the inputs on which it raised an exception, and those that were not tried: they tell nothing. Where
-    this cannot be tried, such as with inputs that can be made only so often, every difference counts.
+    `failed` are the inputs on which it raised an exception, and those that were not tried, and `unlike` those on which
+    it differs in more than the state: neither tells anything about attributes. Where this cannot be tried, such as with
+    inputs that can be made only so often, every difference counts.
     """
     attributes = [item for item in differences if item.kind == "mutation" and item.where.startswith("state.")]
     try:
@@ -56,7 +58,7 @@ def unseen(
             for item in attributes
             if _is_private(item) or (item.unlike in STALE and item.where in anew)
         }
-        if not candidates or not _no_later_call_differs(subject, captured, module, eager, failed):
+        if not candidates or not _no_later_call_differs(subject, captured, module, eager, failed, unlike):
             return frozenset()
     except Exception:  # of the case's own code
         return frozenset()
@@ -69,13 +71,18 @@ def _is_private(difference: Difference) -> bool:
 
 
 def _no_later_call_differs(
-    subject: FreshCase, captured: Callable[..., Any], module: Any, eager: Eager, failed: frozenset[str]
+    subject: FreshCase,
+    captured: Callable[..., Any],
+    module: Any,
+    eager: Eager,
+    failed: frozenset[str],
+    unlike: frozenset[str],
 ) -> bool:
     """Whether nobody sees that the attributes of a module were left with other contents than eager leaves.
 
-    The captured callable is called once more on every input but those in `failed`, and then the original, on the state
-    that the calls so far have left. Their results are compared with those of eager, called as often. So are public
-    properties, and what a module adds to its own `state_dict`.
+    The captured callable is called once more on every input but those in `failed` and `unlike`, and then the original,
+    on the state that the calls so far have left. Their results are compared with those of eager, called as often. So
+    are public properties, and what a module adds to its own `state_dict`.
     """
     reference = FreshCase(eager.load(), eager.device)
     # Its first calls bring the reference to where the subject is.
@@ -85,22 +92,22 @@ def _no_later_call_differs(
     for read in (_public, _saved_besides):
         if compare_places("", read(reference.target), read(subject.target)).differences:
             return False
-    rules = Rules(show_values=False)
     for function, state in ((captured, module), (subject.target, None)):
         for (label, make), (_, make_again) in zip(reference.case.inputs(), subject.case.inputs(), strict=True):
-            if label in failed:
+            if label in failed | unlike:
                 continue
             expected = reference.call(reference.target, label, make, backward=False)
             actual = subject.call(function, label, make_again, module=state, backward=False)
-            comparison = compare(
-                replace(expected, state=None, aliases=frozenset()),
-                replace(actual, state=None, aliases=frozenset()),
-                rules=rules,
-            )
-            if comparison.differences or failed_loudly(expected, actual):
+            if differs_beside_the_state(expected, actual) or failed_loudly(expected, actual):
                 return False
     reference.leave()
     return True
+
+
+def differs_beside_the_state(expected: Observation, actual: Observation) -> bool:
+    """Whether two calls differ in anything but the state that they left, and the memory that results share."""
+    others = (replace(call, state=None, aliases=frozenset()) for call in (expected, actual))
+    return bool(compare(*others, rules=Rules(show_values=False)).differences)
 
 
 def _computed_anew(places: set[str], eager: Eager) -> frozenset[str]:

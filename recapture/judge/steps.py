@@ -22,7 +22,7 @@ from recapture.judge.compare import Comparison, Rules, compare, compare_places
 from recapture.judge.digest import eager_calls
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing
-from recapture.judge.later_calls import unseen
+from recapture.judge.later_calls import differs_beside_the_state, unseen
 from recapture.judge.observe import ARGUMENTS_SEED, Observation, Raised
 from recapture.judge.reference import Eager, first_again
 from recapture.judge.snapshot import Snapshot, TensorSnapshot, describe
@@ -205,7 +205,10 @@ def _capture_and_call(
     differences = _differences_of_state(events, first, observed)
     failed = {actual.input for expected, actual in zip(first, observed, strict=True) if failed_loudly(expected, actual)}
     failed |= set(subject.case.refused_inputs)
-    events.unseen = unseen(differences, subject, captured, module, eager, frozenset(failed))
+    if differences:
+        pairs = zip(first, observed, strict=True)
+        unlike = {actual.input for expected, actual in pairs if differs_beside_the_state(expected, actual)}
+        events.unseen = unseen(differences, subject, captured, module, eager, frozenset(failed), frozenset(unlike))
     return observed
 
 

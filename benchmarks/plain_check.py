@@ -146,6 +146,14 @@ def check_file(path: Path, compilers: Iterable[str]) -> Iterator[tuple[str, str,
             yield made.name, compiler, outcome(made, CAPTURES[compiler])
 
 
+def warm_up() -> None:
+    """Use every compiler once, so that the processes that are forked need not import what they use."""
+    import torch
+
+    for capture in CAPTURES.values():
+        capture(torch.neg, (torch.ones(2),))(torch.ones(2))
+
+
 def _child(path: Path, compilers: list[str], connection: Connection) -> None:
     import logging
 

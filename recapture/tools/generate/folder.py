@@ -11,7 +11,7 @@ import msgspec
 from recapture.base.errors import UsageError
 from recapture.base.files import append_line, read_regular, write_atomically
 from recapture.records.record import CONFORMANCE, Record, append_record, read_conformance, read_jsonl
-from recapture.tools.generate.operator_programs import OperatorSuite
+from recapture.tools.generate.suite_files import GeneratedSuite
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -33,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """What decides the programs of a folder. A folder is continued with the same settings alone."""
 
     seed: int
+    source: str
     device: str
     dtype: str
     samples: int
@@ -50,8 +51,8 @@ class GeneratedFolder:
         self.path = path
         self.settings = settings
         self._check()
-        self.suites: dict[str, OperatorSuite] = {
-            suite.operator: suite for suite in self._lines(PROGRAMS, msgspec.json.Decoder(OperatorSuite))
+        self.suites: dict[str, GeneratedSuite] = {
+            suite.subject: suite for suite in self._lines(PROGRAMS, msgspec.json.Decoder(GeneratedSuite))
         }
         self._mend(SCREENED)
         screened = self.path / SCREENED
@@ -90,16 +91,16 @@ class GeneratedFolder:
         except OSError as error:
             raise UsageError(f"cannot write {self.path}: {error.strerror}") from None
 
-    def add_suite(self, suite: OperatorSuite) -> None:
-        """Write the programs of an operator."""
+    def add_suite(self, suite: GeneratedSuite) -> None:
+        """Write the programs of a file."""
         if suite.text:
             write_atomically(self.suite_path(suite), suite.text.encode())
         row = msgspec.structs.replace(suite, text="")
         append_line(self._programs, msgspec.json.encode(row) + b"\n")
-        self.suites[suite.operator] = row
+        self.suites[suite.subject] = row
 
-    def suite_path(self, suite: OperatorSuite) -> Path:
-        """Return the file with the programs of an operator."""
+    def suite_path(self, suite: GeneratedSuite) -> Path:
+        """Return the file with the programs of a file."""
         return (self.path / SUITES / f"{suite.name}.py").absolute()
 
     def add_screened(self, record: Record) -> None:

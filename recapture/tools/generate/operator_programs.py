@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from recapture.base.exceptions import safe_text
-from recapture.base.text import one_line, shorten
 from recapture.tools.generate.literals import UnwritableError, source_of, tensor_source
+from recapture.tools.generate.suite_files import GeneratedSuite, MadeProgram, refusal, short, suite_text
 from recapture.torch_api.compat import seed_everything, tree_leaves
 from recapture.torch_api.operator_samples import (
     OperatorSample,
@@ -58,9 +57,6 @@ HELPERS = {
 }
 """Functions of the written files, by name; a file has those that it uses."""
 
-LONGEST_REASON = 160
-"""Characters of the reason why eager refuses a program."""
-
 
 class OperatorRequest(msgspec.Struct, frozen=True):
     """What is to be made of one operator: at most so many samples, each in these forms."""
@@ -72,33 +68,15 @@ class OperatorRequest(msgspec.Struct, frozen=True):
     samples: int
     forms: tuple[str, ...]
 
+    @property
+    def subject(self) -> str:
+        """The operator."""
+        return self.operator
 
-class MadeProgram(msgspec.Struct, frozen=True):
-    """One program: its name in the suite and its form; why eager refuses it, if it does."""
-
-    name: str
-    form: str
-    refused: str | None = None
-
-
-class OperatorSuite(msgspec.Struct, frozen=True):
-    """The programs of one operator, and the text of the file with those that eager takes.
-
-    `excused` are torch's own tests that it does not pass. `lacking` says why there is no program.
-    """
-
-    operator: str
-    name: str
-    dtype: str = ""
-    text: str = ""
-    programs: tuple[MadeProgram, ...] = ()
-    excused: tuple[str, ...] = ()
-    lacking: str | None = None
-
-
-def suite_name(operator: str) -> str:
-    """Return the name of the suite of an operator."""
-    return "op_" + re.sub(r"\W+", "_", operator)
+    @property
+    def name(self) -> str:
+        """The name of its suite."""
+        return "op_" + re.sub(r"\W+", "_", self.operator)
 
 
 @dataclass(frozen=True)
@@ -118,12 +96,11 @@ class WrittenSample:
         return self.call, self.others, *((value.dtype, value.shape, value.stride()) for value in tensors)
 
 
-def make_suite(entry: Any, request: OperatorRequest) -> OperatorSuite:
+def make_suite(entry: Any, request: OperatorRequest) -> GeneratedSuite:
     """Return the programs of an operator."""
-    name = suite_name(request.operator)
     dtype = sampled_dtype(entry, request.device, request.dtype)
     if dtype is None:
-        return OperatorSuite(request.operator, name, lacking="it has no dtype on this device")
+        return GeneratedSuite(request.subject, request.name, lacking="it has no dtype on this device")
     programs: list[MadeProgram] = []
     parts: list[str] = []
     with quiet_samples():
@@ -140,14 +117,14 @@ def make_suite(entry: Any, request: OperatorRequest) -> OperatorSuite:
                 text = _text(form, index, entry, sample, result, held_out=held_out)
                 if text is None:
                     continue
-                refused = _refusal(_file("", [*inputs, text]))
-                programs.append(MadeProgram(f"{form}_{index}", form, refused))
-                parts += [text] if refused is None else []
+                why = refusal(_file("", [*inputs, text]))
+                programs.append(MadeProgram(f"{form}_{index}", form, why))
+                parts += [text] if why is None else []
     taken = any(program.refused is None for program in programs)
     head = f'"""Torch\'s samples of `{request.operator}` as programs, seed {request.seed}."""\n\n'
-    return OperatorSuite(
-        operator=request.operator,
-        name=name,
+    return GeneratedSuite(
+        subject=request.subject,
+        name=request.name,
         dtype=str(dtype).removeprefix("torch."),
         text=_file(head, parts) if taken else "",
         programs=tuple(programs),
@@ -166,7 +143,7 @@ def _chosen(
         try:
             drawn.append(list(samples_of(entry, request.device, dtype)))
         except Exception as error:  # some samples need what is not installed
-            reasons.append(f"no samples: {_short(error)}")
+            reasons.append(f"no samples: {short(error)}")
             return
     pairs = list(zip_longest(*drawn))
     random.Random(f"{request.seed}/{request.operator}").shuffle(pairs)  # noqa: S311 - no secret
@@ -203,7 +180,7 @@ def _written(entry: Any, sample: OperatorSample, reasons: list[str]) -> tuple[Wr
         reasons.append(f"a sample cannot be written: {error}")
         return None
     except Exception as error:
-        reasons.append(f"a sample is refused: {_short(error)}")
+        reasons.append(f"a sample is refused: {short(error)}")
         return None
     for call in _spellings(entry.name, arguments, options):
         if _gives_alike(call, tensors, result):
@@ -307,38 +284,7 @@ def _outputs(result: Any) -> dict[str, str]:
 def _file(head: str, parts: list[str]) -> str:
     """Return the source of a file with some functions and cases, with what they need before them."""
     used = [text for name, text in HELPERS.items() if any(f"{name}(" in part for part in parts)]
-    body = "\n\n\n".join([*used, *parts])
-    names = [name for name in ("inf", "nan") if re.search(rf"\b{name}\b", body)]
+    body = [*used, *parts]
+    names = [name for name in ("inf", "nan") if any(re.search(rf"\b{name}\b", part) for part in body)]
     math = f"from math import {', '.join(names)}\n\n" if names else ""
-    return f"{head}{math}import torch\n\nfrom recapture import case\n\n\n{body}\n"
-
-
-def _refusal(text: str) -> str | None:
-    """Return why eager refuses a program on its example or held-out input; None if it takes them."""
-    from recapture.cases.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE
-
-    namespace: dict[str, Any] = {"__name__": "generated", REFUSED_ATTRIBUTE: []}
-    try:
-        exec(compile(text, "generated.py", "exec"), namespace)  # noqa: S102 - written above
-        made = namespace[CASES_ATTRIBUTE][0]
-        for _, make in made.inputs():
-            seed_everything()
-            result = made.target(*make())
-            _backward(result)
-    except Exception as error:
-        return _short(error)
-    return None
-
-
-def _backward(result: Any) -> None:
-    """Run a backward of the sum of what requires a gradient."""
-    import torch
-
-    leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    total = sum(leaf.abs().sum() if leaf.is_complex() else leaf.sum() for leaf in leaves)
-    if isinstance(total, torch.Tensor):
-        total.backward()
-
-
-def _short(error: BaseException) -> str:
-    return shorten(one_line(f"{type(error).__name__}: {safe_text(error)}"), LONGEST_REASON)
+    return suite_text(f"{head}{math}import torch\n\nfrom recapture import case\n", body)

@@ -22,6 +22,12 @@ from recapture.tools.generate.operator_programs import FORMS
 if TYPE_CHECKING:
     from recapture.tools.generate.session import Generation
 
+MEANINGS = FORMS | {
+    "program": "a program of operators and Python",
+    "rewritten": "the same in another spelling",
+}
+"""What each form is."""
+
 FACTS_VERSION = 1
 """Version of the JSON form."""
 
@@ -76,6 +82,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cells: int
     verdicts: dict[str, dict[str, int]]
     forms: tuple[FormCount, ...]
+    constructs: dict[str, int]
     without_programs: dict[str, str]
     never_accepted: tuple[str, ...]
     families: tuple[FoundFamily, ...]
@@ -102,14 +109,15 @@ def facts(generation: Generation) -> Facts:
             FormCount(
                 form,
                 sum(program.form == form for _, program in made),
-                len({suite.operator for suite, program in made if program.form == form}),
+                len({suite.subject for suite, program in made if program.form == form}),
                 sum(program.form == form and program.refused is not None for _, program in made),
             )
-            for form in generation.settings.forms
+            for form in dict.fromkeys(program.form for _, program in made)
         ),
-        without_programs={suite.operator: suite.lacking for suite in suites if suite.lacking is not None},
+        constructs=dict(Counter(construct for _, program in made for construct in program.constructs).most_common()),
+        without_programs={suite.subject: suite.lacking for suite in suites if suite.lacking is not None},
         never_accepted=tuple(
-            suite.operator
+            suite.subject
             for suite in suites
             if suite.programs and all(program.refused is not None for program in suite.programs)
         ),
@@ -127,8 +135,8 @@ def _families(generation: Generation) -> Iterator[FoundFamily]:
             continue
         suite = by_suite[record.case.split("::")[0]]
         form = _form(record)
-        key = family_of(record, suite.operator)
-        members[key, known_of(record, key, suite.operator, form, suite.excused, suites)].append(record)
+        key = family_of(record, suite.subject)
+        members[key, known_of(record, key, suite.subject, form, suite.excused, suites)].append(record)
     rank = {"silently wrong": 0}
     ordered = sorted(
         members.items(),
@@ -147,7 +155,7 @@ def _families(generation: Generation) -> Iterator[FoundFamily]:
             alone=sum(record.key in generation.alone for record in records),
             compilers=tuple(name for name in generation.compilers if any(row.compiler == name for row in records)),
             forms=tuple(dict.fromkeys(map(_form, records))),
-            operators=tuple(sorted({by_suite[record.case.split("::")[0]].operator for record in records})),
+            operators=tuple(sorted({by_suite[record.case.split("::")[0]].subject for record in records})),
             examples=tuple(record.cell for record in records[:MOST_ADDRESSES]),
             shows=_shown(records[0]),
         )
@@ -184,10 +192,16 @@ def document(found: Facts) -> list[Block]:
         Heading("Coverage"),
         Table(
             ["form", "what it is", "programs", "operators", "eager refuses"],
-            [[code_span(row.form), FORMS[row.form], row.programs, row.operators, row.refused] for row in found.forms],
+            [
+                [code_span(row.form), MEANINGS[row.form], row.programs, row.operators, row.refused]
+                for row in found.forms
+            ],
             "llrrr",
         ),
     ]
+    if found.constructs:
+        counts = [f"{construct} {number}" for construct, number in found.constructs.items()]
+        blocks.append(Paragraph(f"Constructs, with the number of programs: {', '.join(counts)}."))
     if found.never_accepted:
         blocks.append(Paragraph(["Eager takes no program of: ", *code_list(found.never_accepted)]))
     if found.without_programs:

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,8 +14,10 @@ from recapture.pool.driver import Driver, Request
 from recapture.records.record import CellKey, Record
 from recapture.run.cell import CellResult, CellSpec
 from recapture.run.outcomes import OutcomeReader, check_result, explainable, recorded_fields
-from recapture.tools.generate.operator_programs import OperatorRequest, OperatorSuite, suite_name
-from recapture.tools.generate.tasks import SCREEN, SUITE
+from recapture.tools.generate.operator_programs import OperatorRequest
+from recapture.tools.generate.python_programs import PythonRequest
+from recapture.tools.generate.suite_files import GeneratedSuite
+from recapture.tools.generate.tasks import PYTHON_SUITE, SCREEN, SUITE
 
 if TYPE_CHECKING:
     from recapture.pool.protocol import Ended
@@ -23,14 +25,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SuiteRequest: TypeAlias = "OperatorRequest | PythonRequest"
+"""What is to be made of one file."""
+
 SUITE_SECONDS = 120.0
 """Seconds that making the programs of an operator may take."""
 
 SUITE_MEMORY = 8 << 30
 """Bytes of memory that making the programs of an operator may take."""
 
-OPERATORS = 20
-"""Operators whose programs are made in one process: a fork takes longer than one of them."""
+SUITES = 20
+"""Files whose programs are made in one process: a fork takes longer than one of them."""
 
 AT_ONCE = 2
 """Groups for each job that are submitted, so that the server never waits for the next one."""
@@ -58,58 +63,58 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class OperatorTask:
-    """The programs of one operator, to be made in a process of its group."""
+class SuiteTask:
+    """The programs of one file, to be made in a process of its group."""
 
-    request: OperatorRequest
+    request: SuiteRequest
     group: str
 
     @property
     def key(self) -> Hashable:
-        """The operator."""
-        return self.request.operator
+        """What the programs are about."""
+        return self.request.subject
 
 
 class MakingPrograms:
-    """Makes the programs of operators (implements `recapture.pool.driver.Work`); `receive` gets each operator's.
+    """Makes the programs of files (implements `recapture.pool.driver.Work`); `receive` gets those of each.
 
-    An operator whose samples end the process, or take too long, has no programs.
+    What ends the process, or takes too long, has no programs.
     """
 
     def __init__(
-        self, pool: WorkerPool, requests: Iterable[OperatorRequest], jobs: int, receive: Callable[[OperatorSuite], None]
+        self, pool: WorkerPool, requests: Iterable[SuiteRequest], jobs: int, receive: Callable[[GeneratedSuite], None]
     ) -> None:
-        self._queue = deque(OperatorTask(request, str(index // OPERATORS)) for index, request in enumerate(requests))
+        self._queue = deque(SuiteTask(request, str(index // SUITES)) for index, request in enumerate(requests))
         self._at_once = AT_ONCE * jobs
         self._receive = receive
-        self._driver: Driver[OperatorTask] = Driver(pool, self, timeout=SUITE_SECONDS, memory=SUITE_MEMORY)
+        self._driver: Driver[SuiteTask] = Driver(pool, self, timeout=SUITE_SECONDS, memory=SUITE_MEMORY)
 
     def run(self) -> None:
         """Make all programs."""
         self._driver.run()
 
-    def next(self, running: Collection[OperatorTask]) -> OperatorTask | None:
-        """Return the next operator, until enough groups are submitted."""
+    def next(self, running: Collection[SuiteTask]) -> SuiteTask | None:
+        """Return the next file, until enough groups are submitted."""
         return _next(self._queue, {task.group for task in running}, lambda task: task.group, self._at_once)
 
-    def request(self, task: OperatorTask) -> Request:
-        """Return the request that makes the programs of an operator."""
-        return Request(SUITE, task.request, group=task.group)
+    def request(self, task: SuiteTask) -> Request:
+        """Return the request that makes the programs of a file."""
+        function = SUITE if isinstance(task.request, OperatorRequest) else PYTHON_SUITE
+        return Request(function, task.request, group=task.group)
 
-    def begun(self, task: OperatorTask) -> None:
+    def begun(self, task: SuiteTask) -> None:
         """Do nothing."""
 
-    def ended(self, task: OperatorTask, ended: Ended) -> None:
+    def ended(self, task: SuiteTask, ended: Ended) -> None:
         """Pass on the programs."""
         if ended.result is None or ended.status != 0:
-            self.given_up(task, f"its samples end the process: {ended.cause}")
+            self.given_up(task, f"making its programs ends the process: {ended.cause}")
         else:
-            self._receive(msgspec.json.decode(ended.result, type=OperatorSuite))
+            self._receive(msgspec.json.decode(ended.result, type=GeneratedSuite))
 
-    def given_up(self, task: OperatorTask, reason: str) -> None:
-        """Note that an operator has no programs."""
-        operator = task.request.operator
-        self._receive(OperatorSuite(operator, suite_name(operator), lacking=reason))
+    def given_up(self, task: SuiteTask, reason: str) -> None:
+        """Note that a file has no programs."""
+        self._receive(GeneratedSuite(task.request.subject, task.request.name, lacking=reason))
 
 
 @dataclass(frozen=True)

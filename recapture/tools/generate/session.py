@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
 from recapture.base.option_fields import WEEK, option
@@ -27,12 +28,17 @@ from recapture.run.runner import run_cells
 from recapture.tools.generate import tasks
 from recapture.tools.generate.families import FamilyKey, family_of
 from recapture.tools.generate.folder import RECORDS, GeneratedFolder, Settings
-from recapture.tools.generate.operator_programs import FORMS, OperatorRequest, OperatorSuite
-from recapture.tools.generate.screening import GeneratedCell, Limits, MakingPrograms, Screening
+from recapture.tools.generate.operator_programs import FORMS, OperatorRequest
+from recapture.tools.generate.python_programs import PythonRequest
+from recapture.tools.generate.screening import GeneratedCell, Limits, MakingPrograms, Screening, SuiteRequest
+from recapture.tools.generate.suite_files import GeneratedSuite
 from recapture.torch_api.compat import installed_torch
 
 DATABASE = "recapture.tools.generate.operator_database"
 """The module that a server imports so that its children have torch's samples."""
+
+IN_A_FILE = 10
+"""Programs of Python in one file."""
 
 LOG_SECONDS = 60.0
 """Seconds between two lines of the log."""
@@ -59,6 +65,12 @@ class GenerateOptions(CellOptions):
 
     results: Path = option("--results", default=Path("generated"), help="Folder of the programs and the findings.")
     seed: int = option("--seed", default=0, between=(0, 1 << 31), help="What decides the samples, and so the programs.")
+    source: Literal["operators", "python"] = option(
+        "--source", default="operators", help="Torch's samples of its operators, or programs of operators and Python."
+    )
+    programs: int = option(
+        "--programs", default=200, between=(1, 1_000_000), help="Programs of Python, each in two spellings."
+    )
     minutes: float | None = option(
         "--minutes", default=None, between=(0.05, WEEK / 60), metavar="M", help="Begin no cell after M minutes."
     )
@@ -87,7 +99,7 @@ class Generation:
     """
 
     settings: Settings
-    suites: Mapping[str, OperatorSuite]
+    suites: Mapping[str, GeneratedSuite]
     records: Mapping[CellKey, Record]
     alone: frozenset[CellKey]
     compilers: tuple[str, ...]
@@ -105,6 +117,7 @@ def generate(options: GenerateOptions, log: Callable[[str], None]) -> Generation
     compilers = _compilers(options, own)
     settings = Settings(
         seed=options.seed,
+        source=options.source,
         device=options.device,
         dtype=_dtype(options.dtype),
         samples=options.samples,
@@ -114,8 +127,8 @@ def generate(options: GenerateOptions, log: Callable[[str], None]) -> Generation
     deadline = None if options.minutes is None else began + 60 * options.minutes
     limits = Limits(options.timeout, options.memory, deadline)
     with GeneratedFolder(options.results, settings) as folder:
-        operators = _make_programs(options, folder, log)
-        suites = [folder.suites[operator] for operator in operators]
+        make = _of_operators if options.source == "operators" else _of_python
+        suites = [folder.suites[subject] for subject in make(options, folder, log)]
         cells = _cells(folder, suites, compilers, own)
         missing = [cell for cell in cells if cell.key not in folder.screened]
         if missing and not limits.passed:
@@ -124,7 +137,7 @@ def generate(options: GenerateOptions, log: Callable[[str], None]) -> Generation
         _run_alone(options, folder, wanted, own, log)
         alone = {key: record for key, record in folder.alone().items() if key in wanted}
         records = {key: record for key, record in folder.screened.items() if key in wanted} | alone
-        made = {suite.operator: suite for suite in suites}
+        made = {suite.subject: suite for suite in suites}
         seconds = time.monotonic() - began
         return Generation(settings, made, records, frozenset(alone), compilers, len(cells), seconds)
 
@@ -163,8 +176,20 @@ def _dtype(name: str) -> str:
     return name
 
 
-def _make_programs(options: GenerateOptions, folder: GeneratedFolder, log: Callable[[str], None]) -> list[str]:
-    """Make the programs that the folder lacks; return the names of the operators."""
+def _of_python(options: GenerateOptions, folder: GeneratedFolder, log: Callable[[str], None]) -> list[str]:
+    """Make the programs of Python that the folder lacks; return the subjects of their files."""
+    files = -(-options.programs // IN_A_FILE)
+    requests = [PythonRequest(number, options.seed, IN_A_FILE) for number in range(files)]
+    missing = [request for request in requests if request.subject not in folder.suites]
+    if missing:
+        log(f"making {len(missing)} files of {IN_A_FILE} programs")
+        with WorkerPool(device="cpu", jobs=options.jobs, imports=(tasks.__name__,)) as pool:
+            MakingPrograms(pool, missing, options.jobs, folder.add_suite).run()
+    return [request.subject for request in requests]
+
+
+def _of_operators(options: GenerateOptions, folder: GeneratedFolder, log: Callable[[str], None]) -> list[str]:
+    """Make the programs of operators that the folder lacks; return the names of the operators."""
     if options.operators and set(options.operators) <= folder.suites.keys():
         return list(dict.fromkeys(options.operators))
     with WorkerPool(device="cpu", jobs=options.jobs, imports=(tasks.__name__, DATABASE)) as pool:
@@ -176,7 +201,7 @@ def _make_programs(options: GenerateOptions, folder: GeneratedFolder, log: Calla
                 raise UsageError(f"torch has no samples of an operator {name!r}{did_you_mean(name, names)}")
         chosen = list(dict.fromkeys(options.operators or names))
         settings = folder.settings
-        requests = [
+        requests: list[SuiteRequest] = [
             OperatorRequest(name, settings.device, settings.dtype, settings.seed, settings.samples, settings.forms)
             for name in chosen
             if name not in folder.suites
@@ -188,10 +213,10 @@ def _make_programs(options: GenerateOptions, folder: GeneratedFolder, log: Calla
 
 
 def _cells(
-    folder: GeneratedFolder, suites: Iterable[OperatorSuite], compilers: Iterable[str], own: SuiteInfo | None
+    folder: GeneratedFolder, suites: Iterable[GeneratedSuite], compilers: Iterable[str], own: SuiteInfo | None
 ) -> list[GeneratedCell]:
     """Return the cells of all programs that eager takes; the suites are in an order that the seed decides."""
-    shuffled = sorted(suites, key=lambda suite: suite.operator)
+    shuffled = sorted(suites, key=lambda suite: suite.subject)
     random.Random(folder.settings.seed).shuffle(shuffled)  # noqa: S311 - a short generation is a sample of all
     declared = frozenset(own.compilers if own is not None else ())
     return [
@@ -261,7 +286,7 @@ def _run_alone(
 
     Where those pass, the cells before them in the same process were the cause, and other members follow.
     """
-    operators = {suite.name: suite.operator for suite in folder.suites.values()}
+    operators = {suite.name: suite.subject for suite in folder.suites.values()}
     paths = {suite.name: folder.suite_path(suite) for suite in folder.suites.values()}
     declaring = () if own is None else (SuiteFile(own.name, Path(own.path)),)
     for _ in range(MOST_ROUNDS):

@@ -13,6 +13,7 @@ from recapture.pool.worker import Reusable
 from recapture.run.cell import CellSpec, examine
 from recapture.run.shared_processes import leaves_process_whole
 from recapture.tools.generate.operator_programs import OperatorRequest, make_suite
+from recapture.tools.generate.python_programs import PythonRequest, make_python_suite
 from recapture.torch_api.compat import device_works, reset_dynamo, skip_guard_timing
 
 
@@ -24,11 +25,16 @@ def operator_names(_payload: bytes, _enter: Callable[[str], None]) -> bytes:
 
 
 def operator_suite(payload: bytes, _enter: Callable[[str], None]) -> bytes:
-    """Make the programs of one operator: `OperatorRequest` → `OperatorSuite`."""
+    """Make the programs of one operator: `OperatorRequest` → `GeneratedSuite`."""
     from recapture.tools.generate.operator_database import ENTRIES
 
     request = msgspec.json.decode(payload, type=OperatorRequest)
     return Reusable(msgspec.json.encode(make_suite(ENTRIES[request.operator], request)))
+
+
+def python_suite(payload: bytes, _enter: Callable[[str], None]) -> bytes:
+    """Make some programs of operators and Python: `PythonRequest` → `GeneratedSuite`."""
+    return Reusable(msgspec.json.encode(make_python_suite(msgspec.json.decode(payload, type=PythonRequest))))
 
 
 def screened_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
@@ -50,4 +56,5 @@ def screened_cell(payload: bytes, enter: Callable[[str], None]) -> bytes:
 
 NAMES = task_name(operator_names)
 SUITE = task_name(operator_suite)
+PYTHON_SUITE = task_name(python_suite)
 SCREEN = task_name(screened_cell)

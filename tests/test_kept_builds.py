@@ -92,6 +92,14 @@ def test_whatever_a_build_depends_on_makes_it_another_build(runs, store, monkeyp
     assert second.built == 1
 
 
+def test_a_kept_library_names_the_folder_of_the_run_that_uses_it(runs):
+    for run in runs:
+        source = run.write("kernel.cpp", "int f();")
+        _, content = run.build(source, content=f"check failed in {source}")
+        assert content == f"check failed in {source}"
+    assert runs[1].built == 0
+
+
 def test_a_source_that_reads_unknown_files_is_built_anew_each_time(runs):
     for run in runs:
         assert not run.build(run.write("data.cpp", 'asm(".incbin \\"HOME/data\\"");'))[0]

@@ -41,6 +41,9 @@ OTHER_FILES = re.compile(rb"\bincbin\b|#\s*embed\b")
 DIGEST = 32
 """Bytes of the hash before the content of a kept file."""
 
+STAND_IN = b"/the-folder-of-a-run-of-recapture"
+"""What stands for the folder of a run in a kept file, repeated and cut to the same length."""
+
 MARK = b"\0the folder of this run\0"
 """What stands for the folder of a run, which has another name in each run, in a hash."""
 
@@ -51,6 +54,8 @@ class KeptBuilds:
     def __init__(self, folder: Path, home: Path) -> None:
         self.folder = folder / _environment()
         self.home = str(home)
+        self._home = self.home.encode()
+        self._stand_in = (STAND_IN * len(self._home))[: len(self._home)]
         self.folder.mkdir(mode=0o700, exist_ok=True)
 
     def build(self, command: str, usual: Callable[[], Any]) -> bool:
@@ -68,7 +73,8 @@ class KeptBuilds:
         usual()
         if key is not None and target is not None:
             with contextlib.suppress(OSError):  # a full disk
-                self._keep(key, target.read_bytes())
+                content = target.read_bytes()
+                self._keep(key, content.replace(self._home, self._stand_in) if _has_texts(target) else content)
         return False
 
     def has_answer(self, question: str) -> bool:
@@ -82,7 +88,7 @@ class KeptBuilds:
 
     def key(self, words: list[str], target: Path) -> str | None:
         """Return the hash of a build; None if it reads what cannot be known."""
-        parts = []
+        parts = [str(len(self.home)).encode()]
         for word in words:
             if word == str(target):
                 parts.append(b"the target")
@@ -103,7 +109,7 @@ class KeptBuilds:
         if OTHER_FILES.search(text):
             return None
         seen.add(path)
-        parts = [text.replace(self.home.encode(), MARK)]
+        parts = [text.replace(self._home, MARK)]
         for match in INCLUDE.finditer(text):
             included = Path(os.fsdecode(match[1]))
             if str(included).startswith(self.home) and included not in seen:
@@ -118,6 +124,8 @@ class KeptBuilds:
         content = self._read(key)
         if content is None:
             return False
+        if _has_texts(target):
+            content = content.replace(self._stand_in, self._home)
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".kept-")
         with os.fdopen(handle, "wb") as file:
@@ -159,6 +167,14 @@ class KeptBuilds:
 
 def _hash(parts: list[bytes]) -> str:
     return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def _has_texts(target: Path) -> bool:
+    """Whether the folder of the run can be in a file as text: messages of a library name its source.
+
+    In precompiled headers, too, but they are only read by the compiler, and are kept as they are.
+    """
+    return target.suffix in (".o", ".so")
 
 
 def _target(words: list[str]) -> Path | None:

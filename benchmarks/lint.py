@@ -161,7 +161,8 @@ def announced(rows: dict[str, dict[str, CheckRow]]) -> list[Announced]:
 def table(checked: list[Checked]) -> str:
     """Return the tables: confirmed warnings and announced cells by compiler, and by behaviour; what was missed.
 
-    A compiler that takes tensors alone is left out where the inputs have a number: it refuses every such call.
+    A warning is undecided where the compiler refuses the code, or loudly refuses an input of another kind: a check ends
+    there. A compiler that takes tensors alone is left out where the inputs have a number: it refuses every such call.
     """
     rows: dict[str, dict[str, CheckRow]] = defaultdict(dict)
     numbers = {target for target, line in targets().items() if " =" in LINES[line - 1]}
@@ -182,30 +183,34 @@ def table(checked: list[Checked]) -> str:
         for name, row in cells.items()
         if row.verdict not in ("error", "not_applicable", "timeout", "crash", "oom", "unstable")
     }
-    warnings, confirmed = Counter[str](), Counter[str]()
     of_behaviour: dict[str, Counter[str]] = defaultdict(Counter)
     told = set()
     for told_of in announced(rows):
         cell = (told_of.target, told_of.compiler)
         for warning in told_of.warnings:
-            warnings[told_of.compiler] += 1
-            confirmed[told_of.compiler] += cell in wrong
             of_behaviour[warning.behaviour]["warnings"] += 1
             of_behaviour[warning.behaviour]["confirmed"] += cell in wrong
-            of_behaviour[warning.behaviour]["not captured"] += cell not in ran
+            of_behaviour[warning.behaviour]["undecided"] += cell not in ran
             told.add(cell)
     names = list(dict.fromkeys(name for cells in rows.values() for name in cells))
     lines = []
     for name in [*names, "all"]:
         bad = {cell for cell in wrong if name in (cell[1], "all")}
-        count = sum(warnings.values()) if name == "all" else warnings[name]
-        right = sum(confirmed.values()) if name == "all" else confirmed[name]
+        warned = {cell for cell in told if name in (cell[1], "all")}
+        decided = warned & ran
         lines.append(
-            [code_span(name), str(count), _share(right, count), str(len(bad)), _share(len(bad & told), len(bad))]
+            [
+                code_span(name),
+                str(len(warned)),
+                str(len(warned - ran)),
+                _share(len(decided & bad), len(decided)),
+                str(len(bad)),
+                _share(len(bad & warned), len(bad)),
+            ]
         )
-    heads = ["compiler", "warnings", "confirmed", "silently wrong in check", "announced"]
+    heads = ["compiler", "with a warning", "undecided", "confirmed", "silently wrong in check", "announced"]
     behaviours = [
-        [code_span(name), str(counts["warnings"]), str(counts["confirmed"]), str(counts["not captured"])]
+        [code_span(name), str(counts["warnings"]), str(counts["confirmed"]), str(counts["undecided"])]
         for name, counts in sorted(of_behaviour.items(), key=lambda pair: (-pair[1]["warnings"], pair[0]))
     ]
     missed = [
@@ -217,8 +222,8 @@ def table(checked: list[Checked]) -> str:
     return "\n\n".join(
         [
             f"{len(rows)} functions and modules, {sum(map(len, rows.values()))} cells.",
-            table_markdown(Table(heads, lines, "lrrrr")),
-            table_markdown(Table(["behaviour", "warnings", "confirmed", "the compiler refuses"], behaviours, "lrrr")),
+            table_markdown(Table(heads, lines, "lrrrrr")),
+            table_markdown(Table(["behaviour", "warnings", "confirmed", "undecided"], behaviours, "lrrr")),
             "Not announced:",
             "\n".join(missed),
             "Not confirmed:",

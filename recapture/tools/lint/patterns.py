@@ -70,6 +70,7 @@ class Reader:
         self.changed: set[str] = set()
         self.declared_global: set[str] = set()
         self.generators: set[str] = set()
+        self.casts: dict[str, ast.expr] = {}
         arguments = captured.node.args
         every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         self.parameters = {argument.arg for argument in every} - {"self", "cls"}
@@ -155,8 +156,15 @@ class Reader:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 self.values.assign(target, self.of(node.value), node.value)
-                if isinstance(node.value, ast.GeneratorExp) and isinstance(target, ast.Name):
-                    self.generators.add(target.id)
+                if isinstance(target, ast.Name):
+                    if isinstance(node.value, ast.GeneratorExp):
+                        self.generators.add(target.id)
+                    if is_cast(node.value, self):
+                        self.casts[target.id] = node.value
+                    elif target.id not in {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}:
+                        self.casts.pop(
+                            target.id, None
+                        )  # a view of the cast tensor, or a product with it, keeps the dtype
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             self.values.assign(node.target, self.of(node.value), node.value)
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
@@ -241,13 +249,19 @@ def _conditions(node: ast.AST, reader: Reader) -> Iterator[Found]:
         value = reader.of(atom)
         if value.kind == "tensor" and not isinstance(node, ast.Match):
             yield Found("while-on-tensor-value" if isinstance(node, ast.While) else "branch-on-tensor-value", atom)
-        elif value.kind in OF_A_CONDITION and _matters(value, reader):
+        elif value.kind in OF_A_CONDITION and _matters(value, reader) and not _is_of_nothing(atom, value):
             yield Found(OF_A_CONDITION[value.kind], atom)
 
 
 def _matters(value: Value, reader: Reader) -> bool:
     """Whether a dtype can be another one: that of a module's input is given by its parameters."""
     return value.kind != "dtype" or reader.captured.owner is None
+
+
+def _is_of_nothing(atom: ast.expr, value: Value) -> bool:
+    """Whether a size or rank is compared with 0 or 1: a path for nothing, or for one alone, seldom differs."""
+    numbers = [part.value for part in getattr(atom, "comparators", ()) if isinstance(part, ast.Constant)]
+    return value.kind in ("size", "rank") and any(number in (0, 1) for number in numbers)
 
 
 @pattern("python-and-of-tensors", nodes=(ast.Return, ast.Assign, ast.BinOp, ast.Call))
@@ -338,6 +352,41 @@ def _all_dimensions(node: ast.AST, reader: Reader) -> Iterator[Found]:
     is_range = isinstance(node.func, ast.Name) and node.func.id == "range"
     if is_range and any(reader.of(part).kind == "rank" for part in node.args):
         yield Found("reduce-all-but-the-batch", node)
+
+
+MAKES_OF_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor", "torch.full", "torch.linspace"})
+
+
+@pattern("cast-to-dtype-of-argument", nodes=(ast.Return, ast.Call))
+def _casts(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    """Yield a result that is cast to the dtype of an argument, and a tensor of numbers in that dtype."""
+    if reader.captured.owner is not None:
+        return
+    if isinstance(node, ast.Return) and node.value is not None:
+        for part in node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else [node.value]:
+            operands = [part.left, part.right] if isinstance(part, ast.BinOp) else [part]
+            casts = (reader.casts.get(one.id) if isinstance(one, ast.Name) else one for one in operands)
+            yield from (Found("cast-to-dtype-of-argument", one) for one in casts if one and is_cast(one, reader))
+    elif isinstance(node, ast.Call) and reader.full(node.func) in MAKES_OF_NUMBERS:
+        for keyword in node.keywords:
+            if keyword.arg == "dtype" and _is_dtype_of_argument(keyword.value, reader):
+                yield Found("cast-to-dtype-of-argument", node)
+
+
+def is_cast(node: ast.expr, reader: Reader) -> bool:
+    """Whether an expression is ``tensor.to(dtype of an argument)``."""
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Attribute)
+        or node.func.attr not in ("to", "type")
+    ):
+        return False
+    given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dtype")]
+    return any(_is_dtype_of_argument(part, reader) for part in given)
+
+
+def _is_dtype_of_argument(node: ast.expr, reader: Reader) -> bool:
+    return reader.of(node) == Value("dtype", argument=True)
 
 
 @pattern("finfo-min-mask", nodes=(ast.Call,))

@@ -107,6 +107,8 @@ class SourceText:
                     is_given = node.name in compiled and not _used_otherwise(node, name)
                     if (is_given or place in calls.get(node.name, ())) and _may_be_tensor(node, name):
                         arguments.setdefault(name, ARGUMENT)
+                if node.name in calls:
+                    arguments |= dtype_arguments(node)
                 yield Captured(node, None, arguments, node.name in compiled or node.name not in calls)
         for owner in self.classes.values():
             if self.is_module(owner):
@@ -152,6 +154,13 @@ def tensor_arguments(node: Function, names: Names) -> dict[str, Value]:
         elif argument.arg in used and not _NOT_TENSORS.search(text):
             arguments[argument.arg] = ARGUMENT
     return arguments
+
+
+def dtype_arguments(node: Function) -> dict[str, Value]:
+    """Return the arguments of a function that are dtypes: of a helper, that of a tensor."""
+    arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    annotated = {argument.arg: ast.unparse(argument.annotation) for argument in arguments if argument.annotation}
+    return {name: Value("dtype", argument=True) for name, text in annotated.items() if text in ("torch.dtype", "dtype")}
 
 
 def _argument_names(node: Function) -> list[str]:

@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from recapture.cases.case import CASES_ATTRIBUTE
+from recapture.cases.collection import execute
 from recapture.records.difference import Difference
 from recapture.records.record import ErrorInfo, Record, read_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.tools.generate.families import family_of, grouped, signature
 from recapture.tools.generate.literals import UnwritableError, number_text, source_of, tensor_source
+from recapture.tools.generate.python_programs import PythonRequest, make_python_suite
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -210,6 +213,26 @@ def test_a_killed_generation_goes_on_and_runs_no_finished_cell_again(tmp_path):
     assert len(cells) == len(set(cells)) == facts["cells"] == facts["planned"]
 
 
+NUMBER_KEPT = """
+from recapture import compiler
+
+
+@compiler("planted:number-kept", family="planted")
+def number_kept(fn, example):
+    \"\"\"A Python number is that of the example in every call: no guard asks for it.\"\"\"
+    return lambda x, y, n: fn(x, y, example[2])
+"""
+
+
+@pytest.mark.slow
+def test_programs_of_python_find_a_guard_that_is_missing(tmp_path):
+    (tmp_path / "planted_number.py").write_text(NUMBER_KEPT)
+    words = ("--source", "python", "--programs", "20", "--compilers-from", str(tmp_path / "planted_number.py"))
+    facts = generate(tmp_path / "python", *words)
+    assert facts["verdicts"]["planted:number-kept"]["specialized"] >= 10
+    assert set(facts["constructs"]) > {"branch_on_number", "closure", "write_through_view"}
+
+
 @pytest.mark.slow
 def test_the_same_seed_makes_the_same_programs_and_another_one_others(tmp_path):
     words = ("--operator", "add", "--compiler", "eager")
@@ -255,6 +278,26 @@ def test_a_folder_with_something_else_or_of_other_programs_is_refused(tmp_path):
         assert done.returncode == 2
         assert message in done.stderr
     assert (tmp_path / "other" / "notes.txt").read_text() == "mine"
+
+
+def outcomes(text, name, path):
+    """The results and the arguments of a program's calls, in order, from a new execution of its file."""
+    path.write_text(text)
+    module = execute(path.stem, path)
+    program = next(case for case in getattr(module, CASES_ATTRIBUTE) if case.name == name)
+    calls = [(make(), make) for _, make in program.inputs()]
+    return [(program.target(*arguments), arguments) for arguments, _ in calls]
+
+
+def test_programs_of_python_are_taken_by_eager_and_their_two_spellings_agree(tmp_path):
+    for number in range(4):
+        suite = make_python_suite(PythonRequest(number, 5, 10))
+        assert suite == make_python_suite(PythonRequest(number, 5, 10))
+        assert [program.refused for program in suite.programs] == [None] * 20
+        for index in range(10):
+            plain = outcomes(suite.text, f"program_{index}", tmp_path / "plain.py")
+            rewritten = outcomes(suite.text, f"program_{index}_again", tmp_path / "rewritten.py")
+            torch.testing.assert_close(rewritten, plain, rtol=0, atol=0, check_stride=False)
 
 
 TENSORS = [

@@ -186,12 +186,12 @@ def document(found: Facts) -> list[Block]:
     blocks: list[Block] = [
         Heading(f"Generated programs on torch {settings.torch}, {settings.device}, seed {settings.seed}", level=1),
         Paragraph(
-            f"{plural(found.programs, 'program')} of {plural(found.operators, 'operator')}, in {settings.dtype} where "
-            f"an operator has that dtype; {found.cells} of {found.planned} cells ran, {duration_text(found.seconds)}."
+            f"{plural(found.programs, 'program')} {_about(found)}; {found.cells} of {found.planned} cells ran, "
+            f"{duration_text(found.seconds)}."
         ),
         Heading("Coverage"),
         Table(
-            ["form", "what it is", "programs", "operators", "eager refuses"],
+            ["form", "what it is", "programs", "files", "eager refuses"],
             [
                 [code_span(row.form), MEANINGS[row.form], row.programs, row.operators, row.refused]
                 for row in found.forms
@@ -209,7 +209,7 @@ def document(found: Facts) -> list[Block]:
         names = defaultdict(list)
         for operator, reason in found.without_programs.items():
             names[reason].append(operator)
-        blocks.append(Paragraph(f"{plural(len(found.without_programs), 'operator')} without a program:"))
+        blocks.append(Paragraph(f"{plural(len(found.without_programs), 'file')} without a program:"))
         blocks.append(Items([Item([f"{reason}: ", *_named(names[reason])]) for reason, _ in reasons.most_common()]))
     names_of_verdicts = [
         str(verdict) for verdict in Verdict if any(str(verdict) in row for row in found.verdicts.values())
@@ -232,6 +232,13 @@ def document(found: Facts) -> list[Block]:
     blocks.append(Heading(f"Families with a known reason: {len(known)}"))
     blocks += [_table(known, why=True)] if known else [Paragraph("None.")]
     return blocks
+
+
+def _about(found: Facts) -> str:
+    """Return what the programs are about."""
+    if found.settings.source == "python":
+        return f"of operators and Python in {plural(found.operators, 'file')}"
+    return f"of {plural(found.operators, 'operator')}, in {found.settings.dtype} where an operator has that dtype"
 
 
 def _table(families: list[FoundFamily], *, why: bool = False) -> Table:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import msgspec
 
 from recapture.pool.driver import Driver, Request
+from recapture.pool.worker_pool import cause_of_death
 from recapture.records.record import CellKey, Record
 from recapture.run.cell import CellResult, CellSpec
 from recapture.run.outcomes import OutcomeReader, check_result, explainable, recorded_fields
@@ -108,7 +109,7 @@ class MakingPrograms:
     def ended(self, task: SuiteTask, ended: Ended) -> None:
         """Pass on the programs."""
         if ended.result is None or ended.status != 0:
-            self.given_up(task, f"making its programs ends the process: {ended.cause}")
+            self.given_up(task, f"making its programs failed: {cause_of_death(ended)}")
         else:
             self._receive(msgspec.json.decode(ended.result, type=GeneratedSuite))
 

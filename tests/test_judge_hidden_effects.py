@@ -1,6 +1,7 @@
 """Effects that are easy to overlook: state made on first use, generators, earlier results, settings, depth, buffers."""
 
 import collections
+import functools
 import importlib
 import io
 import os
@@ -80,6 +81,37 @@ def test_state_in_another_module_of_the_users_is_compared_and_put_back(tmp_path,
     assert counts_elsewhere.total == 0
     other = seen(lambda: None, reachable=reachable)
     assert {one.kind for one in compare(eager, other).differences} == {"mutation"}
+    restore()
+
+
+class Counts:
+    def __init__(self):
+        self.calls = 0
+
+    def count(self):
+        self.calls += 1
+
+
+counted = Counts().count
+collects = functools.partial(list.append, [])
+
+
+def calls_a_method():
+    counted()
+
+
+def calls_a_partial():
+    collects(1)
+
+
+@pytest.mark.parametrize("function", [calls_a_method, calls_a_partial])
+def test_state_of_what_a_method_or_partial_takes_along_is_compared_and_put_back(function):
+    reachable = Reachable(function)
+    restore = reachable.save()
+    eager = seen(function, reachable=reachable)
+    restore()
+    assert {one.kind for one in compare(eager, seen(lambda: None, reachable=reachable)).differences} == {"mutation"}
+    assert compare(eager, seen(function, reachable=reachable)).differences == []
     restore()
 
 

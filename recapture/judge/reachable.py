@@ -18,7 +18,7 @@ import sys
 import sysconfig
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, MutableSet
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence, MutableSet
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -269,9 +269,13 @@ class _Finder:
     def _value(self, path: str, value: Any) -> bool:
         """Follow a function or class of the user's; return False for anything else, which is a variable."""
         if isinstance(value, functools.partial):
+            self._bound(f"{path}.args", enumerate(value.args))
+            self._bound(f"{path}.keywords", value.keywords.items())
             return self._value(path, value.func)
         value = getattr(value, "__wrapped__", value) if callable(value) else value
         if isinstance(value, types.MethodType):
+            if not isinstance(value.__self__, type) and self._is_own(getattr(value.__func__, "__module__", None)):
+                self._bound(path, [("__self__", value.__self__)])
             value = value.__func__
         if isinstance(value, (staticmethod, classmethod)):
             value = value.__func__
@@ -297,13 +301,17 @@ class _Finder:
         name = function.__name__
         for cell_name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self._variable(f"closure[{cell_name!r}]", _CellView(cell), "cell_contents")
-        defaults = [*enumerate(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
-        for key, default in defaults:
-            if not isinstance(default, PLAIN) and not self._value(name, default):
-                path = f"{name}.__defaults__[{key!r}]"
-                self.variables.setdefault(path, _Variable(path, functools.partial(_only, default), None, None))
+        self._bound(f"{name}.__defaults__", enumerate(function.__defaults__ or ()))
+        self._bound(f"{name}.__defaults__", (function.__kwdefaults__ or {}).items())
         self._attributes_of_function(function)
         self._names_in(function.__code__, function.__globals__, "globals")
+
+    def _bound(self, place: str, items: Iterable[tuple[Any, Any]]) -> None:
+        """Follow what a function takes along, such as its defaults, which a call can change in place."""
+        for key, item in items:
+            if not isinstance(item, PLAIN) and not self._value(place, item):
+                path = f"{place}[{key!r}]"
+                self.variables.setdefault(path, _Variable(path, functools.partial(_only, item), None, None))
 
     def _names_in(self, code: types.CodeType, namespace: dict[str, Any], place: str) -> None:
         """Follow what the names in a function's code stand for in a namespace, and in the user's modules there."""

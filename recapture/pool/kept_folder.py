@@ -14,8 +14,8 @@ FOLDER = "compiled"
 LIMIT = "RECAPTURE_COMPILED_GIB"
 """Environment variable with the GiB that kept builds may take; 0 keeps none."""
 
-DEFAULT_LIMIT = 8 * GIB
-"""Bytes of all kept builds together, if the variable is not set: those of a run of all suites take one to two GiB."""
+DEFAULT_LIMIT = 12 * GIB
+"""Bytes of all kept builds together, if the variable is not set: room for those of every image, half of it headers."""
 
 
 def builds_limit() -> int:

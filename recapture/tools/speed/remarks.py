@@ -12,7 +12,7 @@ import msgspec
 
 from recapture.base.text import ratio_text, time_text
 from recapture.cases.compiler import Family
-from recapture.cases.compilers import plain_compiler
+from recapture.cases.compilers import EAGER, plain_compiler
 from recapture.tools.speed.speedups import Measured, Row
 
 MOVED = 1.25
@@ -208,7 +208,7 @@ def _launching(row: Row) -> list[tuple[str, float, float | None, float]]:
         else (None, None)
     )
     whole = (measured.eager_seconds, measured.seconds)
-    names = ("eager", str(row.configuration))
+    names = (EAGER, str(row.configuration))
     return [
         (name, seconds, launching, total)
         for name, seconds, launching, total in zip(names, own, cpu, whole, strict=True)

@@ -112,6 +112,21 @@ def test_an_object_that_holds_all_of_torch_ends(served, tmp_path):
     assert checked("f", "3", place=path, most_inputs=2, timeout=100.0)["jit.trace"].verdict == "pass"
 
 
+def test_a_cache_of_a_package_in_another_folder_is_not_the_user_s_state(served, tmp_path):
+    packages = tmp_path / "packages"
+    (packages / "cached-1.0.dist-info").mkdir(parents=True)
+    (packages / "cached.py").write_text(
+        "CALLS = {}\n\n\ndef doubled(x):\n    CALLS[len(CALLS)] = 1\n    return x * 2\n"
+    )
+    path = tmp_path / "theirs.py"
+    path.write_text(
+        f"import sys\nsys.path.append({str(packages)!r})\nimport cached\n\n\ndef f(x):\n    return cached.doubled(x)\n"
+    )
+    assert checked("f", "3", place=path, most_inputs=2)["jit.trace"].verdict == "pass"
+    (packages / "cached-1.0.dist-info").rmdir()
+    assert checked("f", "3", place=path, most_inputs=2)["jit.trace"].verdict == "wrong"
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

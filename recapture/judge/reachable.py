@@ -376,8 +376,15 @@ class _Finder:
 def _folders_of_libraries() -> tuple[Path, ...]:
     """Return the folders of Python's own modules, of installed packages, and of recapture."""
     paths = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    paths |= {path for path in sys.path if path.endswith(("site-packages", "dist-packages"))}
+    paths |= {path for path in sys.path if path.endswith(("site-packages", "dist-packages")) or _holds_packages(path)}
     return (*(Path(path).resolve() for path in paths), PACKAGE)
+
+
+def _holds_packages(folder: str) -> bool:
+    """Whether packages were installed into a folder, as with ``pip install --target``: each has its ``.dist-info``."""
+    with suppress(OSError):
+        return any(path.suffix == ".dist-info" for path in Path(folder or ".").iterdir())
+    return False
 
 
 @functools.cache

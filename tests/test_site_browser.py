@@ -399,6 +399,14 @@ def test_a_term_that_does_not_exist_is_said_in_one_line(open_page, site, query):
     assert visitor.page.locator("#results table").count() == 0
 
 
+def test_words_with_a_colon_in_a_pasted_message_are_no_terms(open_page, site):
+    visitor = Visitor(open_page(), site).search(
+        "torch.fx.proxy.TraceError: symbolically traced variables at line:12 cannot be used as inputs to control flow"
+    )
+    assert visitor.page.get_attribute("#status", "class") != "fault"
+    assert any("symbolically traced variables cannot be used" in hit for hit in visitor.hits)
+
+
 def test_a_filter_shows_another_compiler_and_device_and_is_in_the_address(open_page, site, document):
     page = open_page()
     visitor = Visitor(page, site)

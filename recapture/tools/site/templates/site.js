@@ -278,6 +278,8 @@ const OUTCOMES = {
   "not-run": (facts) => facts.group === "not run",
 };
 
+const KEYS = new Set("always behaviour calls case changed compiler cpu cuda ever family first-bad fixed gpu is kind on suite".split(" "));
+
 class Query {
   // Parses a text; `fault` says what is wrong with it. Words that are no terms are in `words`.
   constructor(text, common) {
@@ -338,7 +340,11 @@ class Query {
   }
 
   isTerm(token) {
-    return /^-?(seq\(.*\)|no-thread|has-thread|[a-z][\w-]*:.+|\d+(\.\d+)+:.+)$/.test(token) && !/::|:\/\//.test(token);
+    if (/^-?(seq\(.*\)|no-thread|has-thread|\d+(\.\d+)+:.+)$/.test(token)) return true;
+    const match = /^-?([a-z][\w-]*):.+$/.exec(token);
+    if (!match || /::|:\/\//.test(token)) return false;
+    // Messages have words with a colon, too: what is no term is a mistake only in a short text.
+    return KEYS.has(match[1]) || this.common.capabilities.includes(match[1]) || this.tokens.length <= 3;
   }
 
   outcome(name) {

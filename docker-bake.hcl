@@ -21,27 +21,52 @@ target "_image" {
 
 group "default" {
   targets = [
+    "torch2-0-0-cu117",
     "torch2-0-1-cu117",
+    "torch2-1-0-cu121",
+    "torch2-1-1-cu121",
     "torch2-1-2-cu121",
     "torch2-1-2-cu121-drifted",
+    "torch2-2-0-cu121",
+    "torch2-2-1-cu121",
     "torch2-2-2-cu121",
     "torch2-2-2-cu121-drifted",
+    "torch2-3-0-cu121",
     "torch2-3-1-cu121",
+    "torch2-4-0-cu121",
     "torch2-4-1-cu121",
+    "torch2-5-0-cu124",
     "torch2-5-1-cu124",
     "torch2-6-0-cu124",
     "torch2-6-0-cu124-drifted",
+    "torch2-7-0-cu126",
     "torch2-7-1-cu126",
     "torch2-8-0-cu128",
+    "torch2-9-0-cu128",
     "torch2-9-1-cu128",
     "torch2-9-1-cu128-drifted",
     "torch2-10-0-cu128",
     "torch2-11-0-cu130",
+    "torch2-12-0-cu130",
     "torch2-12-1-cu130",
     "torch2-13-0-cu130",
+    "torch2-14-0-cu130",
     "torch2-14-1-cu130",
     "torch2-15-0-cu132",
   ]
+}
+
+target "torch2-0-0-cu117" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.0.0-cu117"]
+  args = {
+    BASE        = "python:3.10.20-slim-bookworm@sha256:9643927a6fc74bd81b0f1bbb5cce3cb4a491f46b4c5dbee770f28e575f180015"
+    BASE_DIGEST = "sha256:9643927a6fc74bd81b0f1bbb5cce3cb4a491f46b4c5dbee770f28e575f180015"
+    IMAGE       = "torch2.0.0-cu117"
+    PYTHON      = "3.10"
+    LOCK_HASH   = "sha256:601c849d912c1cc0bb03b71c877581cbe3b70e073a2bb206e7ee5cf7c55dbc41"
+    REVISION    = REVISION
+  }
 }
 
 target "torch2-0-1-cu117" {
@@ -53,6 +78,32 @@ target "torch2-0-1-cu117" {
     IMAGE       = "torch2.0.1-cu117"
     PYTHON      = "3.10"
     LOCK_HASH   = "sha256:6d5fc4a1b7b80d81aa60965ebae48fde15bac32d9c55f01b2d5b47b8284a4caa"
+    REVISION    = REVISION
+  }
+}
+
+target "torch2-1-0-cu121" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.1.0-cu121"]
+  args = {
+    BASE        = "python:3.11.17-slim-bookworm@sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    BASE_DIGEST = "sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    IMAGE       = "torch2.1.0-cu121"
+    PYTHON      = "3.11"
+    LOCK_HASH   = "sha256:bd3ea118e8b9184a436abd9759e674c4157b20bc31a8347199d275e2935cc176"
+    REVISION    = REVISION
+  }
+}
+
+target "torch2-1-1-cu121" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.1.1-cu121"]
+  args = {
+    BASE        = "python:3.11.17-slim-bookworm@sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    BASE_DIGEST = "sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    IMAGE       = "torch2.1.1-cu121"
+    PYTHON      = "3.11"
+    LOCK_HASH   = "sha256:8a5e2a8c0b3d80d0a49ef65f9fa6c19a25b8dba1915b94ce37ca286105f43ec5"
     REVISION    = REVISION
   }
 }
@@ -83,6 +134,32 @@ target "torch2-1-2-cu121-drifted" {
   }
 }
 
+target "torch2-2-0-cu121" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.2.0-cu121"]
+  args = {
+    BASE        = "python:3.11.17-slim-bookworm@sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    BASE_DIGEST = "sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    IMAGE       = "torch2.2.0-cu121"
+    PYTHON      = "3.11"
+    LOCK_HASH   = "sha256:7755c981e408f1fd3aa295c9368a6a98fb8cc6d3c8b4b30a2d7d607c67831532"
+    REVISION    = REVISION
+  }
+}
+
+target "torch2-2-1-cu121" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.2.1-cu121"]
+  args = {
+    BASE        = "python:3.11.17-slim-bookworm@sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    BASE_DIGEST = "sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    IMAGE       = "torch2.2.1-cu121"
+    PYTHON      = "3.11"
+    LOCK_HASH   = "sha256:32a99f81a55982e0da011abd1126b35f4cf13f55df9ace7c507a88516e223187"
+    REVISION    = REVISION
+  }
+}
+
 target "torch2-2-2-cu121" {
   inherits = ["_image"]
   tags     = ["${REGISTRY}recapture:torch2.2.2-cu121"]
@@ -109,6 +186,19 @@ target "torch2-2-2-cu121-drifted" {
   }
 }
 
+target "torch2-3-0-cu121" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.3.0-cu121"]
+  args = {
+    BASE        = "python:3.11.17-slim-bookworm@sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    BASE_DIGEST = "sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    IMAGE       = "torch2.3.0-cu121"
+    PYTHON      = "3.11"
+    LOCK_HASH   = "sha256:c901776dc0acaedbb26b91471f73c36613dc98f2f74cebd25c7bb3b89e069937"
+    REVISION    = REVISION
+  }
+}
+
 target "torch2-3-1-cu121" {
   inherits = ["_image"]
   tags     = ["${REGISTRY}recapture:torch2.3.1-cu121"]
@@ -122,6 +212,19 @@ target "torch2-3-1-cu121" {
   }
 }
 
+target "torch2-4-0-cu121" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.4.0-cu121"]
+  args = {
+    BASE        = "python:3.11.17-slim-bookworm@sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    BASE_DIGEST = "sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    IMAGE       = "torch2.4.0-cu121"
+    PYTHON      = "3.11"
+    LOCK_HASH   = "sha256:0057cb668c5e445dc1bbffc106efcff8cc2fd92882cb9e4acffd17d85efb511d"
+    REVISION    = REVISION
+  }
+}
+
 target "torch2-4-1-cu121" {
   inherits = ["_image"]
   tags     = ["${REGISTRY}recapture:torch2.4.1-cu121"]
@@ -131,6 +234,19 @@ target "torch2-4-1-cu121" {
     IMAGE       = "torch2.4.1-cu121"
     PYTHON      = "3.11"
     LOCK_HASH   = "sha256:e4e9d3696e0717a3601062540dd510eb412db1dd6bbd4e77b6e8b54f70ee93e3"
+    REVISION    = REVISION
+  }
+}
+
+target "torch2-5-0-cu124" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.5.0-cu124"]
+  args = {
+    BASE        = "python:3.11.17-slim-bookworm@sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    BASE_DIGEST = "sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    IMAGE       = "torch2.5.0-cu124"
+    PYTHON      = "3.11"
+    LOCK_HASH   = "sha256:6b05a6e17b67466dc5455c77506b89c191e5deda999e1db1af864f429bff48c2"
     REVISION    = REVISION
   }
 }
@@ -174,6 +290,19 @@ target "torch2-6-0-cu124-drifted" {
   }
 }
 
+target "torch2-7-0-cu126" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.7.0-cu126"]
+  args = {
+    BASE        = "python:3.11.17-slim-bookworm@sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    BASE_DIGEST = "sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    IMAGE       = "torch2.7.0-cu126"
+    PYTHON      = "3.11"
+    LOCK_HASH   = "sha256:85d67d2ddb63c27eaffce750b14f5babd051cf40e1295af4ff93c4b0dc48ccf2"
+    REVISION    = REVISION
+  }
+}
+
 target "torch2-7-1-cu126" {
   inherits = ["_image"]
   tags     = ["${REGISTRY}recapture:torch2.7.1-cu126"]
@@ -196,6 +325,19 @@ target "torch2-8-0-cu128" {
     IMAGE       = "torch2.8.0-cu128"
     PYTHON      = "3.11"
     LOCK_HASH   = "sha256:91f7a50d1a8d2fddaee6f3fa63099c04ef3d4b6144dd080c8ca7d617e41aaf37"
+    REVISION    = REVISION
+  }
+}
+
+target "torch2-9-0-cu128" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.9.0-cu128"]
+  args = {
+    BASE        = "python:3.11.17-slim-bookworm@sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    BASE_DIGEST = "sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    IMAGE       = "torch2.9.0-cu128"
+    PYTHON      = "3.11"
+    LOCK_HASH   = "sha256:74d52af226e8059555b0e48ee9cabf26bb49725789062488aa7162e211000290"
     REVISION    = REVISION
   }
 }
@@ -252,6 +394,19 @@ target "torch2-11-0-cu130" {
   }
 }
 
+target "torch2-12-0-cu130" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.12.0-cu130"]
+  args = {
+    BASE        = "python:3.11.17-slim-bookworm@sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    BASE_DIGEST = "sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    IMAGE       = "torch2.12.0-cu130"
+    PYTHON      = "3.11"
+    LOCK_HASH   = "sha256:dc3d3f25b8c3e04f8fb6d9cb1cc0a3a1f223c4263b57ddb25484b2e0af9f9a75"
+    REVISION    = REVISION
+  }
+}
+
 target "torch2-12-1-cu130" {
   inherits = ["_image"]
   tags     = ["${REGISTRY}recapture:torch2.12.1-cu130"]
@@ -274,6 +429,19 @@ target "torch2-13-0-cu130" {
     IMAGE       = "torch2.13.0-cu130"
     PYTHON      = "3.11"
     LOCK_HASH   = "sha256:e0b9110677f74b130dbc16558ed5e75ced7ecde279db0d1e3923cbeffc0c00c7"
+    REVISION    = REVISION
+  }
+}
+
+target "torch2-14-0-cu130" {
+  inherits = ["_image"]
+  tags     = ["${REGISTRY}recapture:torch2.14.0-cu130"]
+  args = {
+    BASE        = "python:3.11.17-slim-bookworm@sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    BASE_DIGEST = "sha256:2333bd330d12de02514770b3585cad313644316047cdee24a7acfdece6de6efb"
+    IMAGE       = "torch2.14.0-cu130"
+    PYTHON      = "3.11"
+    LOCK_HASH   = "sha256:ad5cf5536dedd5a98e477965a3386d818b0cb42f432a3c3903d472e6351f6395"
     REVISION    = REVISION
   }
 }

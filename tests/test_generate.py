@@ -269,7 +269,15 @@ def test_a_folder_with_something_else_or_of_other_programs_is_refused(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     (tmp_path / "seeded").mkdir()
-    settings = {"seed": 7, "device": "cpu", "dtype": "float32", "samples": 2, "forms": ["function"], "torch": "2.0.1"}
+    settings = {
+        "seed": 7,
+        "source": "operators",
+        "device": "cpu",
+        "dtype": "float32",
+        "samples": 2,
+        "forms": ["function"],
+        "torch": "2.0.1",
+    }
     (tmp_path / "seeded" / "generation.json").write_text(json.dumps(settings))
     for name, message in (("other", "holds something else"), ("seeded", "was made with seed 7, not 0")):
         done = subprocess.run(

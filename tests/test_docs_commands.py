@@ -9,6 +9,7 @@ RUN_SERVERS = {
     "docs/before-an-upgrade.md",
     "docs/leaving-torchscript.md",
     "docs/many-machines.md",
+    "docs/operators.md",
     "docs/reading-a-verdict.md",
     "docs/upgrade-in-ci.md",
     "docs/upgrade-your-tests.md",

@@ -15,6 +15,7 @@ GENUINE: dict[str, str] = {
     "forms::generator::compile:eager": "Dynamo returns a tuple_iterator for a generator.",
     "forms::numpy_results::compile:eager": "Dynamo returns an array without dimensions for a numpy scalar.",
     "state::counts_in_a_class::compile:eager": "Dynamo writes the same number to a class attribute in every call.",
+    "objects::own_classes::compile:eager": "Dynamo raises InternalTorchDynamoError for an object of an own class.",
     "known_torchscript::divides_by_an_int::compile:eager": "Dynamo raises TorchRuntimeError for a ZeroDivisionError.",
     "strict::nan_payload::equal:rounded-once": "A conversion to a wider dtype and back sets a bit of a NaN.",
     "numerics::variance_and_deviation::equal:rounded-once": "The variance of huge numbers overflows in float32 alone.",

@@ -45,6 +45,11 @@ COMMANDS = {
         "Your own code",
         "Run your test suite on several releases, and say what is new.",
     ),
+    "drift": Command(
+        "recapture.tools.drift.drift_command:drift_command",
+        "Your own code",
+        "Say whether two releases, devices or compilers give the same numbers.",
+    ),
     "list": Command(
         "recapture.command.list:list_command",
         "The suites",

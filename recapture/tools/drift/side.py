@@ -1,0 +1,386 @@
+"""One side, in a process of its own: ``python bootstrap.py recapture.tools.drift.side FOLDER/request.json``.
+
+The Python may be one of another release. Weights and inputs of the first side are taken over as bytes, so that what
+differs afterwards is what the side computes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from recapture.base.exceptions import qualified, safe_text
+from recapture.base.files import write_atomically
+from recapture.base.scrub import encodable, scrub
+from recapture.base.text import one_line, shorten
+from recapture.cases.compilers import builtin_compilers
+from recapture.cases.own_code import OwnCode, TargetError, order_of_names
+from recapture.judge.compare import Rules, compare
+from recapture.judge.digest import digest_of, hash_bytes
+from recapture.judge.fresh_case import FreshCase
+from recapture.judge.observe import Observation
+from recapture.judge.reference import Eager
+from recapture.judge.rounding import same_bits
+from recapture.machine.describe import installed_packages
+from recapture.tools.drift import stored
+from recapture.tools.drift.facts import (
+    GIVEN,
+    KEPT,
+    OBSERVED,
+    OPERATORS,
+    REPORT,
+    Operator,
+    Part,
+    Raised,
+    SideReport,
+    Task,
+    Verdict,
+)
+from recapture.tools.drift.recording import Watch, compare_operators, digits_between
+from recapture.tools.drift.training import train
+from recapture.torch_api.compat import device_works, installed_torch, seed_everything
+
+MESSAGE = 300
+"""Characters of an exception's message."""
+
+REFERENCE_RUN = 1_000
+"""Number of the run with noise that others are compared with."""
+
+CAPTURE_SEED = 1
+"""Seed of a capture, other than that of the call."""
+
+
+class Side:
+    """The target of a task, its inputs, and what this process observes of them."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.folder = Path(task.folder)
+        self.source: dict[str, Any] = {} if task.other is None else stored.read(Path(task.other) / GIVEN)
+        self.initial: dict[str, str] = {}
+        self.gradients: bool = self.source.get("gradients", True)
+        self.own = OwnCode(**task.own_code, gradients=self.gradients)
+        self.title = f"{Path(self.own.place).name}:{self.own.name}"
+        if self.source.get("target", self.title) != self.title:
+            raise TargetError(f"{task.other} is a side of {self.source['target']}, not of {self.title}")
+        built = self.own.load()
+        self.calling: dict[str, Any] = {}
+        inputs = self.own.given()
+        if isinstance(inputs, dict):
+            names, by_name = order_of_names(built, inputs)
+            self.calling = {"names": names, "by_name": by_name}
+            self.own = OwnCode(**task.own_code, gradients=self.gradients, **self.calling)
+        import torch
+
+        self.is_module = isinstance(built, torch.nn.Module)
+
+    def module(self) -> Any:
+        """Make the target; its weights are those of the other side, if there is one."""
+        target = self.own.load()
+        tensors = stored.tensors_of_module(target)
+        if not self.initial:  # later ones are not made under the seed
+            self.initial = {name: _hash(tensor) for name, tensor in tensors.items()}
+        if self.source:
+            stored.take_over(tensors, self.source["weights"], "weights")
+        return target
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Make the arguments; their elements are those of the other side, if there is one."""
+        args = self.own.example()
+        if self.source:
+            stored.take_over(stored.arrays_of(args), self.source["inputs"], "inputs")
+        return args
+
+    def case(self) -> Any:
+        """Return what the judge calls: a case with one input."""
+        return SimpleNamespace(
+            target=self.module if self.is_module else self.own.load(),
+            is_module=self.is_module,
+            inputs=lambda: [("example", self.arguments)],
+            watch=None,
+            reset=None,
+            backward=None,
+            train_step=None,
+            strict=(),
+            rewrite_of=None,
+        )
+
+    def without_gradients_of_inputs(self) -> None:
+        """Call the target with inputs that require no gradient: one that writes into its inputs cannot have them."""
+        self.gradients = False
+        self.own = OwnCode(**self.task.own_code, gradients=False, **self.calling)
+
+    def keep_given(self) -> None:
+        """Write the weights and inputs for the other side."""
+        seed_everything()
+        weights = stored.tensors_of_module(self.module()) if self.is_module else {}
+        seed_everything()
+        inputs = stored.arrays_of(self.own.example())
+        stored.write(
+            self.folder / GIVEN,
+            {
+                "weights": stored.copies(weights),
+                "inputs": stored.copies(inputs),
+                "gradients": self.gradients,
+                "target": self.title,
+            },
+        )
+
+
+def examine(task: Task) -> SideReport:
+    """Carry out a task; return what the side says, or a report with a problem for what the user can mend."""
+    import torch
+
+    if not device_works(task.device):
+        return SideReport(problem=f"the device {task.device} does not work here")
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
+    streams = random_streams(task.device)
+    side = Side(task)
+    if task.train:
+        return _trained(task, side, streams)
+    with contextlib.nullcontext() if task.mkldnn else torch.backends.mkldnn.flags(enabled=False):
+        first, again, eager = _observed(side)
+        if first.raised is not None and side.gradients and task.other is None:
+            side.without_gradients_of_inputs()
+            first, again, eager = _observed(side)
+        if task.keep is not None:
+            return _kept(task, side, first)
+        if task.other is None:
+            side.keep_given()
+        stored.write(side.folder / OBSERVED, stored.plain_observation(first))
+        if task.record and task.compiler == "eager":
+            operators = _operators(side)
+            write_atomically(side.folder / OPERATORS, msgspec.json.encode(operators))
+        parts: tuple[Part, ...] = ()
+        spread = None
+        if task.other is not None:
+            other = stored.observation_from(stored.read(Path(task.other) / OBSERVED))
+            parts = parts_of(other, stored.as_stored(first), eager)
+            if any(part.verdict not in ("same bits", "form", "refuses") for part in parts):
+                spread = _spread(stored.comparable(first), eager)
+    raised = first.raised or first.backward
+    return SideReport(
+        **_about(),
+        raised=None if raised is None else Raised(raised.type, _line(raised.message)),
+        gradients=side.gradients,
+        stable=_agree(first, again),
+        initial=side.initial,
+        streams=streams,
+        digests={name: digest_of(leaf).bits for name, leaf in stored.leaves_of(stored.as_stored(first)).items()},
+        parts=parts,
+        spread=spread,
+    )
+
+
+def _about() -> dict[str, Any]:
+    import torch
+
+    return {
+        "torch": installed_torch(),
+        "packages": {name: version for name, version in installed_packages().items() if _imported(name)},
+        "settings": {
+            "python": platform.python_version(),
+            "threads": str(torch.get_num_threads()),
+            "cpu_capability": str(torch.backends.cpu.get_cpu_capability()),
+        },
+    }
+
+
+def _imported(name: str) -> bool:
+    """Whether a package was imported here, so that it can matter."""
+    return name.replace("-", "_").lower() in {module.lower() for module in sys.modules}
+
+
+def random_streams(device: str) -> dict[str, str]:
+    """Return hashes of random numbers under a fixed seed: both these and initialisations change between releases."""
+    import torch
+
+    makers: dict[str, Callable[[], Any]] = {
+        "rand": lambda: torch.rand(1000, device=device),
+        "randn": lambda: torch.randn(1000, device=device),
+        "randint": lambda: torch.randint(0, 1 << 20, (1000,), device=device),
+        "randperm": lambda: torch.randperm(1000, device=device),
+        "bernoulli": lambda: torch.full((1000,), 0.3, device=device).bernoulli_(),
+        "multinomial": lambda: torch.multinomial(torch.ones(100, device=device), 50),
+        "exponential": lambda: torch.empty(1000, device=device).exponential_(),
+        "dropout": lambda: torch.nn.functional.dropout(torch.ones(1000, device=device), 0.5),
+        "trunc_normal": lambda: torch.nn.init.trunc_normal_(torch.empty(1000, device=device)),
+        "kaiming_uniform": lambda: torch.nn.init.kaiming_uniform_(torch.empty(40, 25, device=device)),
+        "orthogonal": lambda: torch.nn.init.orthogonal_(torch.empty(20, 20, device=device)),
+    }
+    hashes = {}
+    for name, make in makers.items():
+        seed_everything()
+        with contextlib.suppress(Exception):  # a device that lacks it
+            hashes[name] = _hash(make())
+    return hashes
+
+
+def _observed(side: Side) -> tuple[Observation, Observation, Eager]:
+    """Observe the call twice; the second shows whether this side agrees with itself."""
+    eager = Eager(side.case, side.task.device)
+    if side.task.compiler == "eager":
+        first = eager.observe()[0]
+        return first, eager.observe()[0], eager
+    eager.observe()
+    compiler = builtin_compilers()[side.task.compiler]
+    subject = FreshCase(side.case(), side.task.device)
+    seed_everything()
+    arguments = subject.arguments(side.arguments)()
+    seed_everything(CAPTURE_SEED)
+    captured = compiler.function(subject.target, arguments)
+    observations = []
+    for _ in range(2):
+        subject.start_again()
+        backward = not compiler.inference_only
+        observations.append(subject.call(captured, "example", side.arguments, backward=backward))
+    subject.leave()
+    return observations[0], observations[1], eager
+
+
+def _operators(side: Side) -> list[Operator]:
+    watch = _watched(side, {})[0]
+    return watch.operators
+
+
+def _watched(side: Side, how: dict[str, Any]) -> tuple[Watch, Observation]:
+    """Observe the call once more with every operator watched."""
+    watch = Watch(**how)
+    subject = FreshCase(side.case(), side.task.device, watching=watch.watching)
+    watch.name_modules(subject.target)
+    observation = subject.call(subject.target, "example", side.arguments)
+    subject.leave()
+    return watch, observation
+
+
+def _kept(task: Task, side: Side, first: Observation) -> SideReport:
+    """Keep the tensors of one operator; compare them with those of the other side, and go on with those, if asked."""
+    other_place = None if task.other is None else Path(task.other) / KEPT
+    other = stored.read(other_place) if other_place is not None and other_place.exists() else None
+    replace = other["outputs"] if other is not None and task.substitute else None
+    watch, observation = _watched(side, {"keep": task.keep, "replace": replace})
+    if watch.kept is None:
+        return SideReport(problem=f"operator {task.keep} was not called again")
+    stored.write(side.folder / KEPT, watch.kept)
+    difference = None if other is None else compare_operators(other, watch.kept)
+    parts: tuple[Part, ...] = ()
+    if replace is not None and task.other is not None:
+        eager = Eager(side.case, task.device)
+        eager.observe()
+        before = stored.observation_from(stored.read(Path(task.other) / OBSERVED))
+        parts = parts_of(before, stored.as_stored(observation), eager)
+    return SideReport(**_about(), operator=difference, parts=parts, stable=first.raised is None)
+
+
+def parts_of(old: Observation, new: Observation, eager: Eager) -> tuple[Part, ...]:
+    """Compare what two sides gave, part by part; `eager` makes runs with noise, to judge what rounding explains."""
+    if (old.raised or old.backward) or (new.raised or new.backward):
+        texts = ["" if what is None else what.type for what in (old.raised or old.backward, new.raised or new.backward)]
+        same = texts[0] == texts[1]
+        verdict: Verdict = "same bits" if same else "refuses"
+        return (Part(name="the call", verdict=verdict, old=texts[0] or "returns", new=texts[1] or "returns"),)
+    # The runs with noise are of this side, so that it is the one that the other is compared with.
+    comparison = compare(new, old, sample=partial(_sample, new, eager), rules=Rules())
+    by_place = {difference.where: difference for difference in [*comparison.notes, *comparison.differences]}
+    before, after = stored.leaves_of(old), stored.leaves_of(new)
+    parts = []
+    for name in dict.fromkeys([*before, *after, *by_place]):
+        left, right = before.get(name), after.get(name)
+        difference = by_place.get(name)
+        digits, elements = None, None
+        if left is not None and right is not None and left.tensor is not None and right.tensor is not None:
+            first, second = left.tensor.data, right.tensor.data
+            if first is not None and second is not None and first.shape == second.shape:
+                digits = digits_between(first, second)
+                elements = (int((first != second).sum()), first.numel())
+        if difference is not None and difference.kind != "gradient" and difference.unlike != "value":
+            verdict = "form"
+        elif difference is not None and difference.unlike == "value" and difference in comparison.differences:
+            verdict = "changed"
+        elif difference is not None and difference.unlike != "value":
+            verdict = "form"
+        elif left is not None and right is not None and left.tensor is not None:
+            verdict = "same bits" if same_bits(left, right) else "rounding"
+        else:
+            verdict = "same bits" if left == right else "rounding"
+        old_text = new_text = ""
+        if difference is not None and verdict in ("form", "changed"):
+            old_text, new_text = difference.other or "", difference.eager or ""
+        parts.append(Part(name=name, verdict=verdict, digits=digits, elements=elements, old=old_text, new=new_text))
+    return tuple(parts)
+
+
+def _sample(own: Observation, eager: Eager, run: int) -> Observation | None:
+    """Return what this side gives in a run with noise of rounding size in each operator; None if there is none."""
+    noisy, reference = eager.sample("example", run), eager.sample("example", REFERENCE_RUN)
+    return None if noisy is None or reference is None else stored.moved_by_noise(own, noisy, reference)
+
+
+def _spread(first: Observation, eager: Eager) -> float | None:
+    """Return the fewest digits to which results and runs with noise of rounding size in each operator agree."""
+    digits = []
+    for run in range(3):
+        noisy = _sample(first, eager, run)
+        if noisy is None:
+            return None
+        leaves = stored.leaves_of(noisy)
+        for name, leaf in stored.leaves_of(first).items():
+            other = leaves.get(name)
+            if name.startswith("result") and leaf.tensor is not None and other is not None and other.tensor is not None:
+                between = digits_between(leaf.tensor.data, other.tensor.data)
+                digits += [] if between is None else [between]
+    return min(digits, default=None)
+
+
+def _agree(first: Observation, again: Observation) -> bool:
+    plain = [stored.as_stored(observation) for observation in (first, again)]
+    return not compare(*plain, rules=Rules(show_values=False)).differences
+
+
+def _trained(task: Task, side: Side, streams: dict[str, str]) -> SideReport:
+    steps, raised = train(task, side)
+    return SideReport(
+        **_about(),
+        raised=None if raised is None else Raised(qualified(type(raised)), _line(safe_text(raised))),
+        initial=side.initial,
+        streams=streams,
+        steps=steps,
+    )
+
+
+def _hash(tensor: Any) -> str:
+    bits = hashlib.blake2b(f"{tensor.dtype}{tuple(tensor.shape)}".encode(), digest_size=8)
+    hash_bytes(bits, tensor.detach().cpu())
+    return bits.hexdigest()
+
+
+def _line(text: str) -> str:
+    return encodable(scrub(shorten(one_line(text), MESSAGE)))
+
+
+def main(path: Path) -> None:
+    """Carry out the task in a file, and write the report beside it."""
+    task = msgspec.json.decode(path.read_bytes(), type=Task)
+    try:
+        report = examine(task)
+    except TargetError as error:
+        report = SideReport(problem=_line(str(error)))
+    except Exception as error:
+        report = SideReport(problem=_line(f"{qualified(type(error))}: {safe_text(error)}"))
+        raise
+    finally:
+        write_atomically(Path(task.folder) / REPORT, msgspec.json.encode(report))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

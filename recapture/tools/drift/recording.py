@@ -23,7 +23,14 @@ from recapture.judge.rounding import explained
 from recapture.judge.snapshot import Snapshot, snapshot_of
 from recapture.tools.drift.facts import Operator, OperatorDifference
 from recapture.tools.drift.stored import moved_tensor
-from recapture.torch_api.compat import compiled_code_off, dispatch_mode, operator_schema, pytree, tree_leaves
+from recapture.torch_api.compat import (
+    changes_of,
+    compiled_code_off,
+    dispatch_mode,
+    operator_schema,
+    pytree,
+    tree_leaves,
+)
 
 HASH = 8
 """Bytes of a hash of a tensor."""
@@ -51,7 +58,7 @@ class Watch:
         self.number = 0
         self._names: dict[int, str] = {}
         self._stack: list[str] = []
-        self._hashes: dict[int, tuple[Any, int, str]] = {}
+        self._hashes: dict[int, tuple[Any, int | None, str]] = {}
         self._places: dict[Any, str] = {}
         self._weights: dict[int, Any] = {}
 
@@ -146,21 +153,22 @@ class Watch:
         An operator that writes into a tensor raises its version only afterwards, so that its result is hashed `anew`.
         """
         known = self._hashes.get(id(tensor))
-        version = _version(tensor)
+        version = changes_of(tensor)
         if not anew and known is not None and known[0]() is tensor and known[1] == version:
             return known[2]
         bits = hashlib.blake2b(f"{tensor.dtype}{tuple(tensor.shape)}".encode(), digest_size=HASH)
         with contextlib.suppress(RuntimeError, NotImplementedError):  # no dense elements
             hash_bytes(bits, tensor.detach().cpu())
         text = bits.hexdigest()
-        if version >= 0:
+        if version is not None:  # counted, which they are not under inference mode
             self._hashes[id(tensor)] = (weakref.ref(tensor), version, text)
         return text
 
     def unwritten(self, tensor: Any) -> Any:
         """Note that nothing was written to a tensor yet, so that its elements are those of old memory; return it."""
         form = f"unwritten {tensor.dtype} {tuple(tensor.shape)}"
-        self._hashes[id(tensor)] = (weakref.ref(tensor), _version(tensor), form)
+        if changes_of(tensor) is not None:
+            self._hashes[id(tensor)] = (weakref.ref(tensor), changes_of(tensor), form)
         return tensor
 
     def _numbers(self, tensor: Any) -> tuple[float, ...]:
@@ -223,14 +231,6 @@ def _place_of(code: Any) -> str:
 
 
 _AUTOGRAD = "torch/autograd/__init__.py"
-
-
-def _version(tensor: Any) -> int:
-    """Return the version of a tensor's elements; -1 if changes of it are not counted."""
-    try:
-        return int(tensor._version)  # noqa: SLF001 - there is no public name
-    except RuntimeError:  # made under inference mode
-        return -1
 
 
 def _copied(value: Any) -> Any:

@@ -276,9 +276,15 @@ def test_a_mistake_in_the_arguments_is_one_line(capsys, arguments, message):
 def test_a_gpu_that_the_claims_do_not_assume_gets_a_warning():
     environment = read_results(REPOSITORY / "results" / "bare-torch2.11.0-cu130" / "sm_90").environment
     for capability in ("sm_70", "sm_80", "sm_90", "cpu"):
-        assert list(warnings_of_a_run(msgspec.structs.replace(environment, capability=capability), [], [])) == []
-    (text,) = warnings_of_a_run(msgspec.structs.replace(environment, capability="sm_86"), [], [])
+        assert list(warnings_of_a_run(msgspec.structs.replace(environment, capability=capability), [], [], "")) == []
+    (text,) = warnings_of_a_run(msgspec.structs.replace(environment, capability="sm_86"), [], [], "")
     assert "assume capability 7.0, 8.0 or 9.0; this GPU is sm_86" in text
+
+
+def test_a_run_that_may_not_keep_what_it_compiles_says_why():
+    environment = read_results(REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu").environment
+    [text] = warnings_of_a_run(environment, [], [], "other users can write to /cache")
+    assert text == "warning: compiled code is not kept for later runs: other users can write to /cache"
 
 
 @pytest.mark.parametrize(("preloaded", "allocator"), [("", "libc"), ("/opt/lib/libjemalloc.so.2", "jemalloc")])

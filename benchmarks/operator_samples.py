@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.plain_check import CAPTURES, check_isolated
+from benchmarks.plain_check import CAPTURES, check_isolated, warm_up
 from recapture.machine.hardware import cores
 from recapture.records.record import Record
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG
@@ -80,6 +80,7 @@ def judged_group(record: Record) -> str:
 
 def plain_outcomes(folder: Path, files: list[Path], jobs: int) -> dict[tuple[str, str], str]:
     """Return the outcomes of the plain check, by case and compiler; what the folder has is not run again."""
+    warm_up()
     outcomes: dict[tuple[str, str], str] = {}
     path = folder / PLAIN
     done = set()

@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -289,8 +289,9 @@ def parts_of(old: Observation, new: Observation, eager: Eager) -> tuple[Part, ..
         same = texts[0] == texts[1]
         verdict: Verdict = "same bits" if same else "refuses"
         return (Part(name="the call", verdict=verdict, old=texts[0] or "returns", new=texts[1] or "returns"),)
-    # The runs with noise are of this side, so that it is the one that the other is compared with.
-    comparison = compare(new, old, sample=partial(_sample, new, eager), rules=Rules())
+    # The runs with noise are of this side, so that it is the one that the other is compared with. Each run serves all
+    # parts: it has as many numbers as the whole model.
+    comparison = compare(new, old, sample=cache(partial(_sample, new, eager)), rules=Rules())
     by_place = {difference.where: difference for difference in [*comparison.notes, *comparison.differences]}
     before, after = stored.leaves_of(old), stored.leaves_of(new)
     parts = []

@@ -75,7 +75,10 @@ def _blocks(report: DriftReport) -> Iterator[Block]:
         yield Heading("First place")
         yield Items([Item(line) for line in _place_lines(report, report.place)])
     elif report.layers and report.verdict != "same bits":
-        yield Paragraph("No operator gives other results for the same inputs: what differs is outside of operators.")
+        yield Paragraph(
+            "No watched operator gives other results for the same inputs: what differs is outside of operators, or in "
+            "one that torch replaces by another while operators are watched, as it does with batch norms."
+        )
     if report.training is not None:
         difference = report.training
         yield Items([Item(f"loss at step {difference.step}: {difference.old or '–'} → {difference.new or '–'}")])

@@ -58,8 +58,9 @@ def _run(task: Task, side: Side) -> tuple[tuple[Step, ...], BaseException | None
     steps: list[Step] = []
     for number in range(task.train):
         try:
-            seed_everything(number + 1)
+            seed_everything()  # the same inputs on both sides, and in each step
             args = side.arguments()
+            seed_everything(number + 1)
             loss = _loss(module(*args))
             optimizer.zero_grad()
             loss.backward()

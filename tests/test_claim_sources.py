@@ -12,6 +12,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -95,7 +96,7 @@ def missing(kind: str, name: str) -> str | None:
     program, command, *arguments = shlex.split(name)
     if program != "recapture" or command not in COMMANDS:
         return f"no command {name}"
-    options = {option for one in cli.get_command(None, command).params for option in one.opts}
+    options = {option for one in cli.get_command(click.Context(cli), command).params for option in one.opts}
     unknown = [one for one in arguments if one.startswith("-") and one not in options]
     return f"{name}: no option {unknown[0]}" if unknown else None
 

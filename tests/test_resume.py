@@ -83,11 +83,12 @@ def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(warm, c
     assert sorted(path.name for path in directory.iterdir() if not path.name.startswith(".")) == [
         "conformance.jsonl",
         "conformance.md",
+        "eager.jsonl",
         "environment.json",
         "output.jsonl",
         "timings.jsonl",
     ]
-    for file in ("conformance.jsonl", "conformance.md"):
+    for file in ("conformance.jsonl", "conformance.md", "eager.jsonl"):
         assert (directory / file).read_bytes() == (expected / file).read_bytes()
     assert (directory / "timings.jsonl").read_bytes().count(b"\n") == 12
 

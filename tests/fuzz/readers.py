@@ -88,7 +88,7 @@ def requirements(root: Path) -> None:
     check_against(load_images()[corpus.IMAGE], found)
     found.digest(lock_path(corpus.IMAGE))
     resolved = (root / "resolved.txt").read_text(encoding="utf-8", errors="replace")
-    hashed, others = to_install(resolved, load_images()[corpus.IMAGE], found)
+    hashed, others = to_install(resolved, lock_path(corpus.IMAGE), found)
     for line in (*found.options, *hashed.splitlines(), *others.splitlines()):
         _say(ascii(line))
 

@@ -33,8 +33,11 @@ SHOWN = 4
 SETTLED_RELEASES = 10
 """A cell that ends alike on at least so many recorded releases is expected to end so here."""
 
-MOST_UNSETTLED = 0.05
-"""The share of such cells that may end otherwise: a new release changes some, not many."""
+MOST_UNSETTLED = 0.1
+"""The share of such cells that may end otherwise: a new release changes some, not many.
+
+Of the committed results the first release, 2.0.1, has the most, 6.8 %: what all later ones have in common came after it.
+"""
 
 FEWEST_SETTLED = 20
 """With fewer such cells the share says nothing."""

@@ -43,9 +43,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "bisect": (
         "recapture bisect control_flow::branch_on_sum::jit.trace --no-run",
-        "recapture bisect --good 2.6.0 --bad 2.11.0 --test tests/test_it.py::test_it -- pytest tests/",
+        "recapture bisect --good 2.6.0 --bad 2.11.0 -- pytest tests/test_it.py",
     ),
     "history": ("recapture history control_flow::branch_on_sum", "recapture history --issues --json"),
+    "drift": (
+        "recapture drift my_model.py:Net --input 8x3x64x64 --across 2.6.0,2.11.0",
+        "recapture drift my_model.py:Net --input 8x3x64x64 --save on-this-machine",
+    ),
+    "generate": (
+        "recapture generate --operator sum --compiler export",
+        "recapture generate --source python --programs 50 --json",
+    ),
     "lint": ("recapture lint model.py", "recapture lint src --torch 2.14.1 --compiler export --output-format github"),
     "data": ("recapture data", "recapture data --results results --output build/recapture-data"),
     "site": ("recapture site", "recapture site --data data.json.gz --output public"),

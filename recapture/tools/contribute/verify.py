@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from recapture.base.errors import RecaptureError, UsageError
 from recapture.base.text import plural
-from recapture.cases.compilers import builtin_compilers
+from recapture.cases.compilers import EAGER, builtin_compilers
 from recapture.command.command_table import of_tools
 from recapture.machine.image_match import image_for, pinned_images
 from recapture.records.directories import Results, read_results
@@ -36,7 +36,7 @@ SETTLED_RELEASES = 10
 MOST_UNSETTLED = 0.1
 """The share of such cells that may end otherwise: a new release changes some, not many.
 
-Of the committed results the first release, 2.0.1, has the most, 6.8 %: what all later ones have in common came after it.
+Of the committed results the first release, 2.0.1, has the most, 6.8 %: what all later ones share came after it.
 """
 
 FEWEST_SETTLED = 20
@@ -255,7 +255,7 @@ def _values(results: Results) -> Iterator[Problem]:
     ]
     if early:
         yield Problem("impossible", f"ran with a compiler that this torch does not have: {_some(early)}")
-    referenced = {record.case for record in results.records if record.compiler == "eager"}
+    referenced = {record.case for record in results.records if record.compiler == EAGER}
     unreferenced = sorted({record.case for record in results.records} - referenced)
     if referenced and unreferenced:
         yield Problem(

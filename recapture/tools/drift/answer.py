@@ -15,6 +15,7 @@ from recapture.tools.drift.facts import (
     GIVEN,
     KEPT,
     OBSERVED,
+    SAME_BITS,
     VERDICTS,
     Operator,
     OperatorDifference,
@@ -170,7 +171,7 @@ class Drift:
         if self.train:
             training = first_step_that_differs(first.steps, second.steps)
             return msgspec.structs.replace(report, training=training)
-        if report.verdict == "same bits" or not first.stable or not second.stable:
+        if report.verdict == SAME_BITS or not first.stable or not second.stable:
             return report
         report = self._with_place(report, runs, before, after)
         return self._with_causes(report, runs) if self.why else report

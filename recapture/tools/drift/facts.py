@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from recapture.cases.compilers import EAGER
+
 Verdict = Literal["same bits", "rounding", "changed", "refuses", "form"]
 
 VERDICTS: dict[Verdict, str] = {
@@ -16,6 +18,11 @@ VERDICTS: dict[Verdict, str] = {
     "same bits": "the same bits",
 }
 """How two sides can compare, worst first, with the meaning."""
+
+SAME_BITS: Verdict = "same bits"
+
+WITHOUT_NUMBERS: tuple[Verdict, ...] = ("same bits", "form", "refuses")
+"""Where there are no deviations whose size could be rounding."""
 
 REQUEST = "request.json"
 REPORT = "side.json"
@@ -44,7 +51,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     other: str | None = None
     device: str = "cpu"
-    compiler: str = "eager"
+    compiler: str = EAGER
     record: bool = True
     keep: int | None = None
     substitute: bool = False

@@ -11,7 +11,7 @@ from recapture.report.document import Block, Heading, Inline, Item, Items, Parag
 from recapture.report.html_writer import to_html
 from recapture.report.markdown_writer import to_markdown as markdown
 from recapture.tools.drift.answer import DriftReport, FirstPlace
-from recapture.tools.drift.facts import VERDICTS, Part, SideReport
+from recapture.tools.drift.facts import SAME_BITS, VERDICTS, Part, SideReport
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def _blocks(report: DriftReport) -> Iterator[Block]:
     if report.place is not None:
         yield Heading("First place")
         yield Items([Item(line) for line in _place_lines(report, report.place)])
-    elif report.layers and report.verdict != "same bits":
+    elif report.layers and report.verdict != SAME_BITS:
         yield Paragraph(
             "No watched operator gives other results for the same inputs: what differs is outside of operators, or in "
             "one that torch replaces by another while operators are watched, as it does with batch norms."
@@ -90,7 +90,7 @@ def _blocks(report: DriftReport) -> Iterator[Block]:
 def _worst_first(report: DriftReport) -> list[Part]:
     """Return the parts that differ."""
     order = list(VERDICTS)
-    parts = [part for part in report.parts if part.verdict != "same bits"]
+    parts = [part for part in report.parts if part.verdict != SAME_BITS]
     return sorted(parts, key=lambda part: (order.index(part.verdict), part.digits or 0.0))
 
 

@@ -23,7 +23,7 @@ from recapture.base.exceptions import qualified, safe_text
 from recapture.base.files import write_atomically
 from recapture.base.scrub import encodable, scrub
 from recapture.base.text import one_line, shorten
-from recapture.cases.compilers import builtin_compilers
+from recapture.cases.compilers import EAGER, builtin_compilers
 from recapture.cases.own_code import OwnCode, TargetError, order_of_names
 from recapture.judge.compare import Rules, compare
 from recapture.judge.digest import digest_of, hash_bytes
@@ -39,6 +39,7 @@ from recapture.tools.drift.facts import (
     OBSERVED,
     OPERATORS,
     REPORT,
+    WITHOUT_NUMBERS,
     Operator,
     Part,
     Raised,
@@ -158,7 +159,7 @@ def examine(task: Task) -> SideReport:
         if task.other is None:
             side.keep_given()
         stored.write(side.folder / OBSERVED, stored.plain_observation(first))
-        if task.record and task.compiler == "eager":
+        if task.record and task.compiler == EAGER:
             operators = _operators(side)
             write_atomically(side.folder / OPERATORS, msgspec.json.encode(operators))
         parts: tuple[Part, ...] = ()
@@ -166,7 +167,7 @@ def examine(task: Task) -> SideReport:
         if task.other is not None:
             other = stored.observation_from(stored.read(Path(task.other) / OBSERVED))
             parts = parts_of(other, stored.as_stored(first), eager)
-            if any(part.verdict not in ("same bits", "form", "refuses") for part in parts):
+            if any(part.verdict not in WITHOUT_NUMBERS for part in parts):
                 spread = _spread(stored.comparable(first), eager)
     raised = first.raised or first.backward
     return SideReport(
@@ -229,7 +230,7 @@ def random_streams(device: str) -> dict[str, str]:
 def _observed(side: Side) -> tuple[Observation, Observation, Eager]:
     """Observe the call twice; the second shows whether this side agrees with itself."""
     eager = Eager(side.case, side.task.device)
-    if side.task.compiler == "eager":
+    if side.task.compiler == EAGER:
         first = eager.observe()[0]
         return first, eager.observe()[0], eager
     eager.observe()

@@ -16,6 +16,7 @@ import msgspec
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.files import read_regular
 from recapture.base.text import shorten
+from recapture.cases.compilers import EAGER
 from recapture.images.environments import Environments, environments_folder, size_limit
 from recapture.images.interpreter import Interpreter
 from recapture.images.requirements import Requirements
@@ -43,7 +44,7 @@ class SideOf:
     image: Image | None = None
     requirements: Requirements = field(default_factory=lambda: Requirements(()))
     device: str = "cpu"
-    compiler: str = "eager"
+    compiler: str = EAGER
     variables: Mapping[str, str] = field(default_factory=dict)
     mkldnn: bool = True
     stored: Path | None = None

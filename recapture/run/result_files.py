@@ -142,6 +142,7 @@ class ResultFiles:
         started = rows_of(self.directory, Record, PARTIAL)
         self.before = rows_of(self.directory, Record, CONFORMANCE) | started
         self.timings_before = rows_of(self.directory, Timing, TIMINGS, PARTIAL_TIMINGS)
+        self.eager = eager_rows(self.directory)
         # An unfinished whole run replaces the finished results, so cells that it did not reach must still run.
         known = started if resumed or not self.options.resume else self.before
         hashes = {key: cell.info.hash for key, cell in self.cells.items()}
@@ -253,6 +254,7 @@ class ResultFiles:
             if eager is not None:
                 digests = EagerRow(case=row.case, device=row.device, case_hash=row.case_hash, calls=eager)
                 append_line(self._partial_eager, eager_line(digests))
+                self.eager[digests.key] = digests
             append_record(self._partial, row)
             append_line(self._partial_output, msgspec.json.encode(output) + b"\n")
         except OSError as error:
@@ -273,7 +275,7 @@ class ResultFiles:
         planned = {key: self.done[key] for key in self.cells}
         records = list((self._kept(self.before) | planned).values())
         timings = list((self._kept(self.timings_before) | self.timings).values())
-        return finish(self.directory, records, timings, self.environment)
+        return finish(self.directory, records, timings, self.environment, self.eager)
 
     def _origins_before(self) -> dict[str, Origin]:
         """Return the origins of the rows that are in the directory."""
@@ -315,8 +317,18 @@ def settle(directory: Path) -> bool:
 E = TypeVar("E", "Environment", "Environment | None")
 
 
-def finish(directory: Path, records: list[Record], timings: list[Timing], environment: E) -> tuple[list[Record], E]:
-    """Write the finished files, starting with the records, and remove the files for resuming."""
+def finish(
+    directory: Path,
+    records: list[Record],
+    timings: list[Timing],
+    environment: E,
+    eager: dict[CaseKey, EagerRow] | None = None,
+) -> tuple[list[Record], E]:
+    """Write the finished files, starting with the records, and remove the files for resuming.
+
+    A run passes what `eager` gave, because a hostile case can write into the unfinished file; without it, the file is
+    read.
+    """
     records = sorted(records, key=key_of)
     finished = directory / CONFORMANCE
     before = finished.read_bytes() if finished.exists() else None
@@ -325,7 +337,7 @@ def finish(directory: Path, records: list[Record], timings: list[Timing], enviro
     outputs = _outputs(directory)
     rows = [outputs[row.cell] for row in records if outputs.get(row.cell, {}).keys() - {"cell"}]
     write_atomically(directory / OUTPUT, b"".join(msgspec.json.encode(output) + b"\n" for output in rows))
-    _write_eager(directory, records)
+    _write_eager(directory, records, eager_rows(directory) if eager is None else eager)
     if environment is not None:
         described = _environment(directory, ENVIRONMENT)
         known = environment.origins | (described.origins if described is not None else {})
@@ -351,10 +363,10 @@ def eager_rows(directory: Path) -> dict[CaseKey, EagerRow]:
     return read_eager(directory / EAGER_FILE) | read_eager(directory / PARTIAL_EAGER, tolerate_torn_tail=True)
 
 
-def _write_eager(directory: Path, records: list[Record]) -> None:
+def _write_eager(directory: Path, records: list[Record], eager: dict[CaseKey, EagerRow]) -> None:
     """Write what eager gave for the cases of the records, sorted; nothing where no run has noted it."""
     hashes = {CaseKey(record.case, record.device): record.case_hash for record in records}
-    rows = [row for key, row in sorted(eager_rows(directory).items()) if hashes.get(key) == row.case_hash]
+    rows = [row for key, row in sorted(eager.items()) if hashes.get(key) == row.case_hash]
     if rows or (directory / EAGER_FILE).exists():
         write_atomically(directory / EAGER_FILE, b"".join(map(eager_line, rows)))
 

@@ -39,11 +39,12 @@ HASHES = (
     "--hash",
     "--hash=sha256:" + "g" * 10_000,
 )
+NOWHERE = "https://me:secret@index.invalid/packages"
 OPTIONS = (
-    "--index-url https://me:secret@index.invalid/simple",
+    f"--index-url {NOWHERE}",
     "-i https://index.invalid",
     "--index-url=",
-    "--extra-index-url=https://other.invalid/simple",
+    f"--extra-index-url={NOWHERE}",
     "--find-links ./wheels",
     "--find-links=../../../../etc",
     "-f 'a b'",

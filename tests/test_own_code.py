@@ -12,6 +12,7 @@ from planted_own_code import USER, checked, result_of
 
 import recapture
 from recapture.base.errors import UsageError
+from recapture.cases.target import parse_input
 from recapture.command.main import _run
 from recapture.pool.protocol import Ended
 from recapture.tools.check import session
@@ -19,7 +20,7 @@ from recapture.tools.check.api import CheckFailedError
 from recapture.tools.check.case_text import Prepared
 from recapture.tools.check.derivation import Preparation
 from recapture.tools.check.report import check_details, check_markdown
-from recapture.tools.check.request import CheckOptions, CheckRequest, parse_input
+from recapture.tools.check.request import CheckOptions, CheckRequest
 from recapture.tools.check.session import compilers_of_check, prepare
 
 

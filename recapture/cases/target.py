@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from recapture.base.errors import UsageError, did_you_mean
+from recapture.base.option_fields import option
 
 DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"),
@@ -120,3 +122,22 @@ def refuse_unknown_name(place: str, name: str) -> None:
     if first not in names and not names & {"*", "__getattr__", "exec", "globals", "vars", "setattr"}:
         defined = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
         raise UsageError(f"{path.name} has no {first!r}{did_you_mean(first, defined)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleOptions:
+    """The options that say what a target is called with."""
+
+    inputs: tuple[Argument, ...] = option(
+        "--input",
+        default=(),
+        metavar="SHAPE[:DTYPE]|=VALUE",
+        parse=parse_input,
+        help="An input, as 8x3x224x224, 8x128:int64 or =True; may be given several times.",
+    )
+    inputs_from: str | None = option(
+        "--inputs",
+        default=None,
+        metavar="FILE:FUNCTION",
+        help="A function that returns the inputs: a tuple, or a dict of names.",
+    )

@@ -29,7 +29,7 @@ from recapture.images.uv import find_python, find_uv, run_uv
 from recapture.machine.pins import lock_hash, lock_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from recapture.machine.pins import Image
 
@@ -261,6 +261,20 @@ class Environments:
         uv = find_uv("make environments")
         python = find_python(image.python)
         self.show(f"making the environment of {image.name}, 5 to 7 GB, with {python}")
+        install = ("sync", "--quiet", "--require-hashes", "--only-binary", ":all:", str(lock))
+        with self._published(uv, python, name, handle, install, folder=self.root) as interpreter:
+            if same:
+                damaged = "the lock or the package index is damaged"
+                check_installed(interpreter, image, damaged, "torch", seconds=IMPORT_SECONDS)
+
+    @contextlib.contextmanager
+    def _published(
+        self, uv: str, python: Path, name: str, handle: int, install: Sequence[str], *, folder: Path
+    ) -> Iterator[Interpreter]:
+        """Make an environment under a temporary name and install into it; publish it unless the body raises.
+
+        `install` are the words after ``uv pip``, without the Python to install for; uv runs in `folder`.
+        """
         started = time.monotonic()
         partial = self.root / f".{name}{_PARTIAL}"
         interpreter = Interpreter.of_environment(partial, keep_open=(handle,))
@@ -268,22 +282,19 @@ class Environments:
         # Without a cache of the user's choice, wheels are not kept: beside the environments, they would fill the disk.
         variables.setdefault("UV_CACHE_DIR", str(self.root / _WHEELS))
         create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
-        install = (uv, "pip", "sync", "--quiet", "--require-hashes", "--only-binary", ":all:")
         try:
             partial.mkdir(mode=0o700)  # whatever the umask is, nobody else reaches what will be executed
             for words in (
                 (*create, "--python", str(python), str(partial)),
-                (*install, "--python", str(interpreter.python), str(lock)),
+                (uv, "pip", install[0], "--python", str(interpreter.python), *install[1:]),
             ):
-                run_uv(words, folder=self.root, environment=variables, keep_open=(handle,))
-            if same:
-                damaged = "the lock or the package index is damaged"
-                check_installed(interpreter, image, damaged, "torch", seconds=IMPORT_SECONDS)
+                run_uv(words, folder=folder, environment=variables, keep_open=(handle,))
+            yield interpreter
             self._lock_of(name).touch()  # from now on its time is when the environment was last used
             partial.rename(self.root / name)
         finally:
-            for folder in (partial, self.root / _WHEELS):
-                shutil.rmtree(folder, ignore_errors=True)
+            for unfinished in (partial, self.root / _WHEELS):
+                shutil.rmtree(unfinished, ignore_errors=True)
         self.show(f"made in {time.monotonic() - started:.0f} s, {_size(self.root / name) / 1e9:.1f} GB")
 
     def _make_unpinned(self, release: UnpinnedRelease, requirements: Requirements, name: str, handle: int) -> None:
@@ -291,27 +302,12 @@ class Environments:
         uv = find_uv("make environments")
         python = find_python(release.python)
         self.show(f"making an environment of its own for torch {release.torch}, which is not pinned")
-        started = time.monotonic()
-        partial = self.root / f".{name}{_PARTIAL}"
-        interpreter = Interpreter.of_environment(partial, keep_open=(handle,))
-        variables = {**interpreter.variables, "UV_HTTP_TIMEOUT": os.environ.get("UV_HTTP_TIMEOUT", "300")}
-        variables.setdefault("UV_CACHE_DIR", str(self.root / _WHEELS))
-        create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
-        install = [uv, "pip", "install", "--quiet", "--prerelease", "if-necessary-or-explicit"]
+        install = ["install", "--quiet", "--prerelease", "if-necessary-or-explicit"]
         install += ["--index", release.index_url] if release.index_url else []
-        install += ["--python", str(interpreter.python), release.requirement]
-        install += [word for path in requirements.files for word in ("-r", str(path))]
-        try:
-            partial.mkdir(mode=0o700)
-            for words in ((*create, "--python", str(python), str(partial)), install):
-                # From the user's folder, to which a relative path of the requirements leads.
-                run_uv(words, folder=Path.cwd(), environment=variables, keep_open=(handle,))
-            self._lock_of(name).touch()
-            partial.rename(self.root / name)
-        finally:
-            for folder in (partial, self.root / _WHEELS):
-                shutil.rmtree(folder, ignore_errors=True)
-        self.show(f"made in {time.monotonic() - started:.0f} s, {_size(self.root / name) / 1e9:.1f} GB")
+        install += [release.requirement, *(word for path in requirements.files for word in ("-r", str(path)))]
+        # From the user's folder, to which a relative path of the requirements leads.
+        with self._published(uv, python, name, handle, install, folder=Path.cwd()):
+            pass
 
     def _make_layer(
         self,

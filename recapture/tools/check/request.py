@@ -13,8 +13,8 @@ from recapture.base.option_fields import GIB, MOST_GIB, WEEK, option
 from recapture.cases.target import (
     DEFAULT_SHAPE,
     Argument,
+    ExampleOptions,
     known_dtype,
-    parse_input,
     parse_inputs_place,
     parse_target,
 )
@@ -105,22 +105,9 @@ def derived_dtype(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputOptions:
+class InputOptions(ExampleOptions):
     """The options that say which inputs are given and derived."""
 
-    inputs: tuple[Argument, ...] = option(
-        "--input",
-        default=(),
-        metavar="SHAPE[:DTYPE]|=VALUE",
-        parse=parse_input,
-        help="An input, as 8x3x224x224, 8x128:int64 or =True; may be given several times.",
-    )
-    inputs_from: str | None = option(
-        "--inputs",
-        default=None,
-        metavar="FILE:FUNCTION",
-        help="A function that returns the inputs: a tuple, or a dict of names.",
-    )
     train: bool = option(
         "--train", default=False, help="Compare gradients, and updated parameters over three steps of plain SGD."
     )

@@ -13,8 +13,7 @@ from recapture.base.option_fields import WEEK, known_device, option
 from recapture.cases.compilers import EAGER, builtin_compilers
 from recapture.cases.target import (
     DEFAULT_SHAPE,
-    Argument,
-    parse_input,
+    ExampleOptions,
     parse_inputs_place,
     parse_target,
     refuse_unknown_name,
@@ -31,25 +30,6 @@ FOUND = 1
 
 FAIL_ON = {"changed": ("changed", "form", "refuses"), "rounding": ("changed", "form", "refuses", "rounding")}
 """What each value of ``--fail-on`` looks for."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputOptions:
-    """The inputs that both sides are called with."""
-
-    inputs: tuple[Argument, ...] = option(
-        "--input",
-        default=(),
-        metavar="SHAPE[:DTYPE]|=VALUE",
-        parse=parse_input,
-        help="An input, as 8x3x224x224, 8x128:int64 or =True; may be given several times.",
-    )
-    inputs_from: str | None = option(
-        "--inputs",
-        default=None,
-        metavar="FILE:FUNCTION",
-        help="A function that returns the inputs: a tuple, or a dict of names.",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +78,7 @@ class TrainingOptions:
 
 @click.command("drift")
 @click.argument("target", metavar="TARGET")
-@takes(inputs=InputOptions, sides=SideOptions, training=TrainingOptions)
+@takes(inputs=ExampleOptions, sides=SideOptions, training=TrainingOptions)
 @click.option(
     "--why", is_flag=True, help="Also try which settings make the difference: oneDNN, MKL, vector kernels, threads."
 )
@@ -117,7 +97,7 @@ class TrainingOptions:
 def drift_command(
     context: click.Context,
     target: str,
-    inputs: InputOptions,
+    inputs: ExampleOptions,
     sides: SideOptions,
     training: TrainingOptions,
     *,
@@ -172,7 +152,7 @@ def drift_command(
         context.exit(FOUND)
 
 
-def own_code_of(place: str, name: str, inputs: InputOptions) -> dict[str, Any]:
+def own_code_of(place: str, name: str, inputs: ExampleOptions) -> dict[str, Any]:
     """Return the arguments of `recapture.cases.own_code.OwnCode` for what the command line says."""
     if inputs.inputs and inputs.inputs_from is not None:
         raise UsageError("--input and --inputs both give the inputs: use one of them")

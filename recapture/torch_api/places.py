@@ -5,6 +5,7 @@ What tells the place (tried on 2.11.0):
 - TorchScript: the first ``File "…", line N`` of the message; the later ones are the callers.
 - Dynamo, and `torch.export` with ``strict=True``: ``real_stack`` of the error, else the last place of the message.
 - `torch.export` with ``strict=False``, and tracing: the last frame of the user in the traceback.
+- the others of `torch.export`: ``user_stack`` in the report of `torch.export.draft_export`.
 - graph breaks: ``break_reasons`` of `torch._dynamo.explain`, which follows one path and stops where it cannot go on.
 - `torch.jit.trace`: the warnings about values that became constants.
 """
@@ -23,8 +24,13 @@ from typing import Any, NamedTuple
 
 from recapture.base.paths import PACKAGE
 from recapture.torch_api.compat import release
+from recapture.torch_api.custom_operators import place_of_operator
 
 _IN_MESSAGE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+
+
+DATA_DEPENDENT = "data-dependent expression"
+"""What torch calls a condition on a tensor's value, as its own errors begin."""
 
 
 class CodePlace(NamedTuple):
@@ -76,6 +82,37 @@ def graph_breaks(function: Callable[..., Any], arguments: tuple[Any, ...]) -> li
         frames = list(_of_user((frame.filename, frame.lineno) for frame in reason.user_stack))
         if frames:
             places.append(_place(frames[-1], str(reason.reason)))
+    return list(dict.fromkeys(places))
+
+
+def draft_places(module: Any, arguments: tuple[Any, ...]) -> list[CodePlace]:
+    """Return all places that `torch.export` would refuse one after another, as `torch.export.draft_export` lists them.
+
+    This goes on with the example's values where export stops. The place of an operator without a correct fake
+    implementation is where it is registered. Before torch 2.7, which has it first, there are none. What it raises
+    itself propagates: it goes on after values, not after Python that cannot be captured.
+    """
+    import torch
+
+    draft_export = getattr(torch.export, "draft_export", None)
+    if draft_export is None:
+        return []
+    places = []
+    report = draft_export(module, arguments)._report  # noqa: SLF001 - as torch's documentation has it
+    for failure in report.failures:
+        data = failure.data
+        if "op" in data:
+            name = str(data["op"]).replace(".", "::", 1).partition(".")[0]
+            text = f"the custom operator {name} has no fake implementation"
+            if reason := data.get("reason"):
+                text = f"the fake implementation of the custom operator {name} is wrong: {reason}"
+            file, line = place_of_operator(name)
+            places.append(_place((file, line), text) if file else CodePlace("", 0, "", text))
+            continue
+        files = report.str_to_filename
+        stack = [(files.get(frame["filename"], ""), frame["line"]) for frame in data.get("user_stack", ())]
+        if frames := list(_of_user(stack)):
+            places.append(_place(frames[-1], f"{DATA_DEPENDENT} {data.get('expr')}, which the example decides"))
     return list(dict.fromkeys(places))
 
 

@@ -157,13 +157,46 @@ def _first(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN_NAMES]) + more
 
 
+class CheckedOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """A custom operator of the user's code: where it is defined, and what `torch.library.opcheck` says of its calls.
+
+    `file` is a name without its folder, empty if torch does not tell. `calls` is the number of calls that were tested,
+    0 if the example does not reach the operator. `failures` are tests with torch's reasons. `problem` says why it could
+    not be tested.
+    """
+
+    name: str
+    file: str = ""
+    line: int = 0
+    calls: int = 0
+    failures: tuple[tuple[str, str], ...] = ()
+    problem: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        place = f" ({self.file}:{self.line})" if self.file else ""
+        if self.problem:
+            answer = f"not tested: {self.problem}"
+        elif not self.calls:
+            answer = "not tested: the example does not call it"
+        elif self.failures:
+            tests: dict[str, list[str]] = {}
+            for test, reason in self.failures:
+                tests.setdefault(reason, []).append(test)
+            answer = "; ".join(f"fails {', '.join(names)}: {reason}" for reason, names in tests.items())
+        else:
+            answer = "passes"
+        return f"custom operator {self.name}{place}, torch.library.opcheck: {answer}"
+
+
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of a check: what was checked, where, on which inputs, and a row for each compiler.
 
     `inputs` are the names of the held-out inputs, `refused` those that eager itself refuses, with its reason,
     `must_raise` those of them that compilers were called with, `unaffordable` those that eager has not the time or
     memory for, `untried` those beyond the limit. `random` says that eager's result depends on the seed. `remarks` are
-    sentences about what could not be compared.
+    sentences about what could not be compared. `operators` are the custom operators that the target's code defines.
     """
 
     target: str
@@ -179,6 +212,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     train: bool = False
     eager_seconds: float = 0.0
     remarks: tuple[str, ...] = ()
+    operators: tuple[CheckedOperator, ...] = ()
     rows: tuple[CheckRow, ...] = ()
     version: Literal[1] = 1
 

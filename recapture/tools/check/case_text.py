@@ -94,7 +94,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     dimensions than the example's, `refused` the others with eager's reason. `must_raise` are those of them that
     compilers are called with: any exception is right, and a value is what `accepts_refused` counts. `unaffordable` are
     inputs that eager has not the time or memory for, `untried` those beyond the limit.
-    `constants` and `careful`: see `variants`. `modules` are what the target imported. `seconds` is the time of one call
+    `constants` and `careful`: see `variants`. `modules` are what the target imported,
+    `operators` the custom operators that it registered. `seconds` is the time of one call
     of eager, `random` whether its result depends on the seed, `depends_on_calls` whether it depends on earlier calls,
     `nonfinite` whether its source speaks of NaN or infinity, `sets_fallback_random` whether it sets that option of
     Inductor, `size_of_one` whether a tensor of the example has such a size.
@@ -114,6 +115,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     constants: tuple[int | float | str, ...] = ()
     careful: bool = False
     modules: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
     seconds: float = 0.0
     random: bool = False
     depends_on_calls: bool = False

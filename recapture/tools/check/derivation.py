@@ -28,10 +28,12 @@ from recapture.judge.snapshot import snapshot_of
 from recapture.pool.protocol import task_name
 from recapture.tools.check.case_text import Prepared, case_name
 from recapture.tools.check.input_changes import BELOW_ZERO, FAR_BEYOND, tensors_in, unchangeable_in
+from recapture.tools.check.operators import own_operators
 from recapture.tools.check.request import CheckRequest
 from recapture.tools.check.source_facts import INSTALLED, ImportsOfTarget, about_nonfinite, codes_of, mined
 from recapture.tools.check.variants import derive, variants
 from recapture.torch_api.compat import is_out_of_memory, seed_everything
+from recapture.torch_api.custom_operators import registered_operators
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -129,9 +131,11 @@ class _Examination:
         self.without = preparation.without
         self.enter = enter
         self.began = time.monotonic()
+        before = registered_operators()
         with ImportsOfTarget() as imports:
             self.own = OwnCode(**self.request.own_code)
             self.built = self._built()
+        self.operators = own_operators(before)
         self.unwrapped = self.built
         self.modules = imports.modules
         self.calling: dict[str, Any] = {}
@@ -190,6 +194,7 @@ class _Examination:
             constants=tuple(mined(codes, keys)),
             nonfinite=about_nonfinite(codes),
             modules=self.modules,
+            operators=self.operators,
             seconds=round(seconds, 4),
             random=random,
             depends_on_calls=stability in ("depends on calls", "unsteady"),

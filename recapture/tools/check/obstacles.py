@@ -19,7 +19,7 @@ from recapture.judge.observe import ARGUMENTS_SEED
 from recapture.pool.protocol import task_name
 from recapture.tools.check.request import CheckRequest
 from recapture.torch_api.compat import seed_everything
-from recapture.torch_api.places import CodePlace, graph_breaks, place_of_error, traced_constants
+from recapture.torch_api.places import CodePlace, draft_places, graph_breaks, place_of_error, traced_constants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,12 +65,12 @@ def find_obstacles(payload: bytes, enter: Callable[[str], None]) -> bytes:
         seed_everything(ARGUMENTS_SEED)
         example = own.example()
         with contextlib.redirect_stdout(io.StringIO()):  # user code may print at each capture
-            obstacles += _of_compiler(compiler, target, example)
+            obstacles += _of_compiler(compiler, target, example, own)
     return msgspec.json.encode(obstacles)
 
 
-def _of_compiler(compiler: str, target: Any, example: tuple[Any, ...]) -> list[Obstacle]:
-    """Return what stands in the way of one compiler, with no more than the capture that it begins with."""
+def _of_compiler(compiler: str, target: Any, example: tuple[Any, ...], own: OwnCode) -> list[Obstacle]:
+    """Return what stands in the way of one compiler, with no more than the capture that it begins with, and a draft."""
     family = compiler_facts(compiler).family
     try:
         if family == Family.DYNAMO:
@@ -82,9 +82,21 @@ def _of_compiler(compiler: str, target: Any, example: tuple[Any, ...]) -> list[O
         place = place_of_error(error, first=family == Family.SCRIPT)
         reason = f"{qualified(type(error))}: {safe_text(error)}"
         if place is None:
-            return [Obstacle(compiler=compiler, kind="refused", reason=_short(reason))]
-        return [_obstacle(compiler, "refused", place._replace(reason=reason))]
+            first = Obstacle(compiler=compiler, kind="refused", reason=_short(reason))
+        else:
+            first = _obstacle(compiler, "refused", place._replace(reason=reason))
+        return [first, *(_behind(compiler, first, own) if family in (Family.EXPORT, Family.AOTI) else ())]
     return []
+
+
+def _behind(compiler: str, first: Obstacle, own: OwnCode) -> list[Obstacle]:
+    """Return the other obstacles of `torch.export`, which names only the first one."""
+    try:
+        places = draft_places(as_module(own.load()), own.example())
+    except Exception:  # what export has refused is known; draft_export cannot go on either
+        return []
+    others = [_obstacle(compiler, "refused", place) for place in places]
+    return [other for other in others if (other.file, other.line) != (first.file, first.line) or not other.file]
 
 
 def _capture(compiler: str, target: Any, example: tuple[Any, ...]) -> None:

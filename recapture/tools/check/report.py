@@ -76,6 +76,7 @@ def row_lines(row: CheckRow, indent: str = "") -> list[str]:
 def closing_lines(report: CheckReport) -> list[str]:
     """Return the lines below the table: the answer in one sentence, what was tried, and what could not be compared."""
     sentences = [report.sentence, f"tried: {report.inputs_in_words}", *(f"note: {text}" for text in report.remarks)]
+    sentences += [operator.sentence for operator in report.operators]
     return [line for sentence in sentences for line in wrapped(sentence)]
 
 
@@ -194,6 +195,7 @@ def _check_blocks(report: CheckReport) -> list[Block]:
     blocks: list[Block] = [Heading(report.sentence), Paragraph(f"Tried: {report.inputs_in_words}.")]
     blocks += [Table(headers, rows)]
     blocks += [Paragraph(f"Note: {remark}") for remark in report.remarks]
+    blocks += [Items([Item(operator.sentence) for operator in report.operators])] if report.operators else []
     if report.inputs:
         blocks += [Paragraph(f"Held-out inputs: {', '.join(report.inputs)}.")]
     if report.refused:

@@ -30,10 +30,11 @@ from recapture.records.verdicts import FAILING, RIGHT, Verdict
 from recapture.run.plan import RunOptions
 from recapture.run.preparation import COLLECT_MEMORY, IMPORTS, begin_survey
 from recapture.run.runner import run_cells
-from recapture.tools.check.answers import CheckReport, CheckRow, Circumstances, row_of
+from recapture.tools.check.answers import CheckedOperator, CheckReport, CheckRow, Circumstances, row_of
 from recapture.tools.check.case_text import SUITE, Prepared, case_file, case_name
 from recapture.tools.check.derivation import NO_GPU, PREPARE, STAGES, TOO_SLOW, Preparation
 from recapture.tools.check.obstacles import OBSTACLES, Obstacle, ObstacleSearch
+from recapture.tools.check.operators import OPERATORS, OperatorSearch
 from recapture.tools.check.request import CheckOptions, CheckRequest
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def run_check(
 
 def pool_of_checks(options: CheckOptions) -> WorkerPool:
     """Return a pool for checks with the device and the number of jobs of some options, to be entered."""
-    imports = (*IMPORTS, *(task.partition(":")[0] for task in (PREPARE, OBSTACLES)))
+    imports = (*IMPORTS, *(task.partition(":")[0] for task in (PREPARE, OBSTACLES, OPERATORS)))
     return WorkerPool(device=options.device, jobs=options.jobs, imports=imports)
 
 
@@ -170,6 +171,7 @@ class _Check:
             train=self.request.train,
             eager_seconds=prepared.seconds,
             remarks=prepared.remarks,
+            operators=self._operators(pool) if prepared.operators else (),
             rows=tuple(self.rows[name] for name in self.compilers),
         )
         return CheckOutcome(report, scripts, obstacles)
@@ -242,6 +244,26 @@ class _Check:
         case, suite = case_name(self.prepared.name), SuiteFile(SUITE, self.path)
         wrong = [name for name in self.compilers if self.records[name].verdict not in RIGHT]
         return {name: _script(pool, suite, case, name, self.options.device, self.folder / "results") for name in wrong}
+
+    def _operators(self, pool: WorkerPool) -> tuple[CheckedOperator, ...]:
+        """Test the custom operators of the target in a process of their own."""
+        search = OperatorSearch(self.request, self.prepared.calling)
+        try:
+            answer = pool.client.run(
+                OPERATORS,
+                search,
+                list[CheckedOperator],
+                timeout=self.options.timeout,
+                memory=max(COLLECT_MEMORY, self.options.memory),
+            )
+        except ServerDiedError:
+            pool.restart()
+            problem = "the process that started it ended"
+        else:
+            if not isinstance(answer, Ended):
+                return tuple(answer)
+            problem = cause_of_death(answer)
+        return tuple(CheckedOperator(name=name, problem=problem) for name in self.prepared.operators)
 
     def _obstacles(self, pool: WorkerPool) -> tuple[Obstacle, ...]:
         obstacles: list[Obstacle] = []

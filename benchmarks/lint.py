@@ -1,12 +1,13 @@
 """Compares ``recapture lint`` with ``recapture check`` on functions that nobody here wrote.
 
-    python -m benchmarks.lint --records FILE [--compiler NAME]... [--target TEXT]... [--at-once N] [--table]
+    python -m benchmarks.lint --records FILE [--held-out] [--compiler NAME]... [--at-once N] [--warned-first] [--table]
 
-The targets are in ``lint_targets.txt``. Some processes check them, each with one pool, and every finished cell is
-appended to the file of records, so that an interrupted benchmark goes on where it stopped. Then the file that defines
-the target is linted for the same release and compilers. A warning is confirmed if the check of its function is silently
-wrong with the compiler that the warning names. ``--table`` checks nothing and prints the Markdown tables. torchvision,
-timm and transformers are installed by the user.
+The targets are in ``lint_held_out.txt``, or, without ``--held-out``, in ``lint_targets.txt``: the patterns were written
+with those, so that only the former say how lint does on other code. Some processes check them, each with one pool, and
+every finished cell is appended to the file of records, so that an interrupted benchmark goes on where it stopped. Then
+the file that defines the target is linted for the same release and compilers. A warning is confirmed if the check of
+its function is silently wrong with the compiler that the warning names. ``--table`` checks nothing and prints the
+Markdown tables. torchvision, timm and transformers are installed by the user.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import time
 from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
-from benchmarks.lint_targets import LINES, made
+from benchmarks.lint_targets import HELD_OUT, LETTERS, TUNED_ON, lines_of, made
 from benchmarks.side_by_side import append_row, run_parts
 from recapture.base.errors import RecaptureError
 from recapture.base.text import one_line, shorten
@@ -66,19 +67,39 @@ class Announced(msgspec.Struct, frozen=True):
     warnings: tuple[LintWarning, ...]
 
 
-def targets() -> dict[str, int]:
-    """Return the targets with their lines, counted from one."""
-    return {line.split(" ")[0]: number for number, line in enumerate(LINES, 1) if line and not line.startswith("#")}
+class Target(NamedTuple):
+    """Where a target stands: its list, its line there, counted from one, and its inputs, as after ``--input``."""
+
+    file: Path
+    line: int
+    inputs: tuple[str, ...]
 
 
-def request_of(target: str) -> CheckRequest:
+@cache
+def targets(file: Path) -> dict[str, Target]:
+    """Return the targets of a list by their names."""
+    rows = {}
+    for number, line in enumerate(lines_of(file), 1):
+        if line and not line.startswith("#"):
+            name, *inputs = line.split(" ")
+            rows[name] = Target(file, number, tuple(inputs))
+    return rows
+
+
+def all_targets() -> dict[str, Target]:
+    """Return the targets of both lists."""
+    return targets(TUNED_ON) | targets(HELD_OUT)
+
+
+def request_of(name: str) -> CheckRequest:
     """Return what to check of a target."""
-    line = targets()[target]
-    inputs = tuple(parse_input(word) for word in LINES[line - 1].split(" ")[1:])
-    place, _, name = target.partition(":")
-    if name.endswith(")"):
-        return CheckRequest(place=str(Path(__file__).with_name("lint_targets.py")), name=f"m{line}", inputs=inputs)
-    return CheckRequest(place=place, name=name, inputs=inputs)
+    target = all_targets()[name]
+    inputs = tuple(parse_input(word) for word in target.inputs)
+    place, _, function = name.partition(":")
+    if function.endswith(")"):
+        makers = str(Path(__file__).with_name("lint_targets.py"))
+        return CheckRequest(place=makers, name=f"{LETTERS[target.file]}{target.line}", inputs=inputs)
+    return CheckRequest(place=place, name=function, inputs=inputs)
 
 
 def check_targets(file: Path, names: tuple[str, ...], compilers: tuple[str, ...]) -> None:
@@ -113,7 +134,8 @@ def read(file: Path) -> list[Checked]:
 
 def warnings_of(target: str, linter: Linter) -> list[LintWarning]:
     """Return the warnings about the code of a target: of its function or class, and of what it calls in its file."""
-    thing = made(targets()[target])
+    place = all_targets()[target]
+    thing = made(place.line, place.file)
     code: Any = thing if inspect.isroutine(thing) else type(thing).forward
     code = inspect.unwrap(getattr(code, "__func__", code))
     path = Path(inspect.getsourcefile(code) or "")
@@ -144,12 +166,24 @@ def reached(path: Path, name: str) -> frozenset[str]:
     return frozenset(names)
 
 
+@cache
+def linter_for(compilers: tuple[str, ...]) -> Linter:
+    """Return what looks for silently wrong behaviours on the installed torch."""
+    release = ".".join(importlib.metadata.version("torch").split("+")[0].split(".")[:3])
+    return Linter(load(), compilers, ("silently wrong",), release)
+
+
+def warned(target: str, compilers: tuple[str, ...]) -> bool:
+    """Whether there is a warning about a target with one of some compilers."""
+    try:
+        return bool(warnings_of(target, linter_for(compilers)))
+    except Exception:
+        return False
+
+
 def announced(rows: dict[str, dict[str, CheckRow]]) -> list[Announced]:
     """Return the warnings about every checked target, by compiler."""
-    data = load()
-    release = ".".join(importlib.metadata.version("torch").split("+")[0].split(".")[:3])
-    compilers = tuple(dict.fromkeys(name for cells in rows.values() for name in cells))
-    linter = Linter(data, compilers, ("silently wrong",), release)
+    linter = linter_for(tuple(dict.fromkeys(name for cells in rows.values() for name in cells)))
     return [
         Announced(target, compiler, tuple(one for one in warnings if compiler in one.compilers))
         for target, cells in rows.items()
@@ -158,16 +192,17 @@ def announced(rows: dict[str, dict[str, CheckRow]]) -> list[Announced]:
     ]
 
 
-def table(checked: list[Checked]) -> str:
+def table(checked: list[Checked], file: Path) -> str:
     """Return the tables: confirmed warnings and announced cells by compiler, and by behaviour; what was missed.
 
     A warning is undecided where the compiler refuses the code, or loudly refuses an input of another kind: a check ends
     there. A compiler that takes tensors alone is left out where the inputs have a number: it refuses every such call.
     """
     rows: dict[str, dict[str, CheckRow]] = defaultdict(dict)
-    numbers = {target for target, line in targets().items() if " =" in LINES[line - 1]}
+    listed = targets(file)
+    numbers = {name for name, target in listed.items() if any(word.startswith("=") for word in target.inputs)}
     for entry in checked:
-        if entry.row is not None and entry.target in targets():
+        if entry.row is not None and entry.target in listed:
             if entry.target in numbers and compiler_facts(entry.row.compiler).family == Family.TRACE:
                 continue
             rows[entry.target][entry.row.compiler] = entry.row
@@ -243,6 +278,8 @@ def _share(part: int, whole: int) -> str:
 @click.option("--only", multiple=True, help="A target by its whole name, in this process.")
 @click.option("--at-once", default=1, help="Processes that check targets at the same time.")
 @click.option("--seconds", default=float("inf"), help="Stop after this time; finished cells are kept.")
+@click.option("--held-out", is_flag=True, help="The targets that no pattern was written with.")
+@click.option("--warned-first", is_flag=True, help="Check targets with a warning before the others.")
 @click.option("--table", "only_table", is_flag=True, help="Check nothing; print the tables.")
 def main(
     file: Path,
@@ -252,10 +289,13 @@ def main(
     at_once: int,
     seconds: float,
     *,
+    held_out: bool,
+    warned_first: bool,
     only_table: bool,
 ) -> None:
     """Check functions that nobody here wrote, lint them, and print tables."""
     deadline = time.monotonic() + seconds
+    chosen = HELD_OUT if held_out else TUNED_ON
     if only:
         check_targets(file, only, compilers)
         return
@@ -263,9 +303,12 @@ def main(
         known = read(file)
         finished = Counter(entry.target for entry in known if entry.row is None or entry.row.compiler in compilers)
         failed = {entry.target for entry in known if entry.row is None}
+        names = [*targets(chosen)]
+        if warned_first:
+            names.sort(key=lambda name: not warned(name, compilers))
         left = [
             target
-            for target in targets()
+            for target in names
             if target not in failed
             and finished[target] < len(compilers)
             and (not only_targets or any(text in target for text in only_targets))
@@ -276,7 +319,7 @@ def main(
             for place in range(min(at_once, len(left)))
         }
         run_parts("benchmarks.lint", parts, at_once, deadline)
-    print(table(read(file)))
+    print(table(read(file), chosen))
 
 
 if __name__ == "__main__":

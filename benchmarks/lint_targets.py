@@ -1,28 +1,44 @@
-"""Makes the modules that ``lint_targets.txt`` names: ``m17`` is the module of its line 17."""
+"""Makes the modules that a list of targets names: ``m17`` is that of line 17 of the first list, ``h17`` of the second.
+
+``lint_targets.txt`` is the first: the patterns were written with it. ``lint_held_out.txt`` is the second, which was
+measured once the patterns were finished.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-LINES = Path(__file__).with_name("lint_targets.txt").read_text("utf-8").splitlines()
+TUNED_ON = Path(__file__).with_name("lint_targets.txt")
+HELD_OUT = Path(__file__).with_name("lint_held_out.txt")
+
+LETTERS = {TUNED_ON: "m", HELD_OUT: "h"}
+"""The first letter of the names of what each list makes."""
 
 
-def made(line: int) -> Any:
+@cache
+def lines_of(file: Path) -> list[str]:
+    """Return the lines of a list of targets."""
+    return file.read_text("utf-8").splitlines()
+
+
+def made(line: int, file: Path = TUNED_ON) -> Any:
     """Return the module or function that a line names, counted from one."""
-    place, _, expression = LINES[line - 1].split(" ")[0].partition(":")
+    place, _, expression = lines_of(file)[line - 1].split(" ")[0].partition(":")
     return eval(expression, vars(importlib.import_module(place)))  # noqa: S307 - an expression of our own file
 
 
 def __getattr__(name: str) -> Callable[[], Any]:
     """Return a function without arguments that makes a module."""
-    if not name.removeprefix("m").isdigit():
+    files = {letter: file for file, letter in LETTERS.items()}
+    if name[:1] not in files or not name[1:].isdigit():
         raise AttributeError(name)
 
     def make() -> Any:
-        return made(int(name.removeprefix("m")))
+        return made(int(name[1:]), files[name[0]])
 
     make.__name__ = name
     return make

@@ -43,6 +43,14 @@ DEFAULT_COMPILERS = ("compile", "export")
     multiple=True,
     help="Also tell what is refused or fails, and what breaks the graph. Silently wrong results are always told.",
 )
+@click.option("--all", "every", is_flag=True, help="Also tell what is less sure: it is often right after all.")
+@click.option(
+    "--select",
+    "selected",
+    multiple=True,
+    metavar="ID",
+    help="Tell only this behaviour, sure or not; may be given several times.",
+)
 @click.option(
     "--output-format",
     "output_format",
@@ -59,9 +67,11 @@ def lint_command(
     release: str | None,
     compilers: tuple[str, ...],
     also: tuple[str, ...],
+    selected: tuple[str, ...],
     output_format: Format,
     data_file: Path | None,
     *,
+    every: bool,
     as_json: bool,
     exit_zero: bool,
 ) -> int:
@@ -79,7 +89,14 @@ def lint_command(
     text = release or installed_torch() or data.releases[-1]
     chosen = None if text == "any" else ranges.chosen_release(data, text)
     outcomes = ("silently wrong", *also)
-    linter = Linter(data, ranges.chosen_compilers(data, compilers or DEFAULT_COMPILERS), outcomes, chosen)  # type: ignore[arg-type]
+    linter = Linter(
+        data,
+        ranges.chosen_compilers(data, compilers or DEFAULT_COMPILERS),
+        outcomes,  # type: ignore[arg-type]
+        chosen,
+        every=every,
+        selected=ranges.chosen_behaviours(selected),
+    )
     files = python_files(places)
     warnings = []
     for path in files:

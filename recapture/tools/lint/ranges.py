@@ -10,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.data import Data
+from recapture.tools.lint.patterns import BEHAVIOURS_LOOKED_FOR
 
 Outcome = Literal["silently wrong", "failing", "broken"]
 
@@ -71,6 +72,14 @@ def chosen_compilers(data: Data, names: Sequence[str]) -> tuple[str, ...]:
         if name not in data.compilers:
             raise UsageError(f"--compiler: unknown compiler {name!r}{did_you_mean(name, data.compilers)}")
     return tuple(dict.fromkeys(names))
+
+
+def chosen_behaviours(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the ids of behaviours; raises UsageError for one that no pattern looks for."""
+    for name in names:
+        if name not in BEHAVIOURS_LOOKED_FOR:
+            raise UsageError(f"--select: no pattern looks for {name!r}{did_you_mean(name, BEHAVIOURS_LOOKED_FOR)}")
+    return tuple(names)
 
 
 def chosen_release(data: Data, text: str) -> str:

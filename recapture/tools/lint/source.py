@@ -12,6 +12,7 @@ from pathlib import Path
 
 from recapture.base.errors import UsageError
 from recapture.cases.syntax import dotted
+from recapture.tools.lint.usual_path import usual_calls
 from recapture.tools.lint.values import TENSOR_ATTRIBUTES, TENSOR_METHODS, Names, Value, words
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -50,13 +51,15 @@ class Captured:
     """A function that can run while a graph is captured.
 
     `owner` is the class of a method. `arguments` says what its arguments hold, by name. `is_entry` says that a user
-    gives it to a compiler: a `forward`, or a function that nothing in the file calls.
+    gives it to a compiler: a `forward`, or a function that nothing in the file calls. `is_usual` is False for a
+    private function that the file calls only where optional arguments are given.
     """
 
     node: Function
     owner: ast.ClassDef | None
     arguments: dict[str, Value]
     is_entry: bool
+    is_usual: bool = True
 
     @property
     def needs_numbers(self) -> bool:
@@ -100,6 +103,7 @@ class SourceText:
             return
         calls = _called_by_captured(self)
         compiled = _given_to_a_compiler(self)
+        usual = _usual_callees(self)
         for node in self.functions.values():
             arguments = tensor_arguments(node, self.names)
             if arguments or node.name in calls or node.name in compiled:
@@ -109,7 +113,8 @@ class SourceText:
                         arguments.setdefault(name, ARGUMENT)
                 if node.name in calls:
                     arguments |= dtype_arguments(node)
-                yield Captured(node, None, arguments, node.name in compiled or node.name not in calls)
+                is_usual = not node.name.startswith("_") or node.name not in calls or node.name in usual
+                yield Captured(node, None, arguments, node.name in compiled or node.name not in calls, is_usual)
         for owner in self.classes.values():
             if self.is_module(owner):
                 for method in _reached_methods(owner):
@@ -207,6 +212,17 @@ def _called_by_captured(source: SourceText) -> dict[str, set[int]]:
                     place for place, part in enumerate(inner.args) if isinstance(part, ast.Name) and part.id in tensors
                 )
     return calls
+
+
+def _usual_callees(source: SourceText) -> set[str]:
+    """Return the functions that others of the file call in what a call with the defaults of its arguments reaches."""
+    methods = (
+        method
+        for owner in source.classes.values()
+        for method in owner.body
+        if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef))
+    )
+    return {name for caller in (*source.functions.values(), *methods) for name in usual_calls(caller)}
 
 
 def _given_to_a_compiler(source: SourceText) -> set[str]:

@@ -88,10 +88,10 @@ TENSOR_METHODS = (
 """Names that only a tensor has, or nearly so: an argument on which one is used is taken for a tensor."""
 
 NO_TENSOR = words(
-    "is_tensor finfo iinfo Size device dtype no_grad enable_grad inference_mode set_grad_enabled "
-    "Generator manual_seed is_grad_enabled is_autocast_enabled get_default_dtype set_default_dtype load "
-    "save compile broadcast_shapes promote_types result_type is_storage autocast get_rng_state "
-    "set_rng_state device_count is_available get_device_name_ typename"
+    "finfo iinfo Size device dtype no_grad enable_grad inference_mode "
+    "Generator manual_seed load "
+    "save compile broadcast_shapes promote_types result_type autocast "
+    "device_count typename"
 )
 """Functions of torch whose result is no tensor."""
 
@@ -297,7 +297,7 @@ class Values:
             return Value("value")
         if function == "numel":
             return Value("size")
-        if function in NO_TENSOR:
+        if function in NO_TENSOR or function.startswith(("is_", "are_", "get_", "set_")):
             return UNKNOWN
         if function in VIEWS or function in EXPANDS:
             return Value("tensor", view=first.view, made_by=function)

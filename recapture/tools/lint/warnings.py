@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -37,6 +37,7 @@ class LintWarning(msgspec.Struct, frozen=True, kw_only=True):
     silent: bool
     compilers: tuple[str, ...]
     cure: str | None = None
+    sure: bool = True
     threads: tuple[str, ...] = ()
 
     @property
@@ -47,13 +48,28 @@ class LintWarning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Linter:
-    """Looks for behaviours in files; `release` is None where every release counts."""
+    """Looks for behaviours in files.
 
-    def __init__(self, data: Data, compilers: Sequence[str], outcomes: Sequence[Outcome], release: str | None) -> None:
+    `release` is None where every release counts. With `every`, what is less sure is told as well; `selected` are the
+    only behaviours to tell, sure or not.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        compilers: Sequence[str],
+        outcomes: Sequence[Outcome],
+        release: str | None,
+        *,
+        every: bool = False,
+        selected: Collection[str] = (),
+    ) -> None:
         self.data = data
         self._compilers = compilers
         self._outcomes = outcomes
         self._release = release
+        self._every = every
+        self._selected = selected
         self._known: dict[str, list[Affected]] = {}
 
     def lint(self, path: Path) -> list[LintWarning]:
@@ -61,7 +77,7 @@ class Linter:
         source = read_source(path)
         warnings: dict[tuple[int, int, str], LintWarning] = {}
         for captured in source.captured():
-            for found in Reader(source, captured).read():
+            for found in filter(self._is_told, Reader(source, captured).read()):
                 rows = self._affected(found.behaviour)
                 if captured.needs_numbers:
                     rows = [row for row in rows if self.data.compilers[row.compiler].family != TENSORS_ALONE]
@@ -69,8 +85,15 @@ class Linter:
                 if rows and not source.suppressed(found.behaviour, lines):
                     key = (found.node.lineno, found.node.col_offset, found.behaviour)
                     owner = f"{captured.owner.name}." if captured.owner else ""
-                    warnings.setdefault(key, self._warning(path, found, rows, owner + captured.node.name))
+                    warning = self._warning(path, found, rows, owner + captured.node.name)
+                    if key not in warnings or (warning.sure and not warnings[key].sure):
+                        warnings[key] = warning
         return [warnings[key] for key in sorted(warnings)]
+
+    def _is_told(self, found: Found) -> bool:
+        if self._selected:
+            return found.behaviour in self._selected
+        return found.sure or self._every
 
     def _affected(self, behaviour: str) -> list[Affected]:
         if behaviour not in self._known:
@@ -97,6 +120,7 @@ class Linter:
             silent=any(row.outcome == "silently wrong" for row in rows),
             compilers=tuple(dict.fromkeys(row.compiler for row in rows)),
             cure=entry.cure,
+            sure=found.sure,
             threads=entry.threads,
         )
 

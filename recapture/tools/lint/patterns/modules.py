@@ -1,0 +1,164 @@
+"""Patterns of the state of a module, of hooks and of gradients."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from recapture.tools.lint.reader import Found, Reader, pattern, targets_of
+from recapture.tools.lint.values import words
+
+WITHOUT_GRADIENT = words("round floor ceil trunc sign sgn heaviside argmax argmin bernoulli long int bool numpy detach")
+"""Methods and functions that have no gradient, or none but zero."""
+
+HOOKS = frozenset(
+    [
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+        "register_full_backward_pre_hook",
+    ]
+)
+
+
+@pattern(
+    "counter-on-module",
+    "buffer-rebound",
+    "attribute-set-in-forward",
+    "cached-table",
+    nodes=(ast.FunctionDef,),
+)
+def _attributes(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    owner = reader.captured.owner
+    if owner is None or not isinstance(node, ast.FunctionDef):
+        return
+    buffers = _buffers(owner)
+    for inner in ast.walk(node):
+        for target in targets_of(inner):
+            if (
+                not isinstance(target, ast.Attribute)
+                or not isinstance(target.value, ast.Name)
+                or target.value.id != "self"
+            ):
+                continue
+            if _read_before(node, target, inner):
+                behaviour = _of_attribute(target.attr, inner, node, buffers)
+                if behaviour:
+                    yield Found(behaviour, target)
+
+
+def _of_attribute(name: str, statement: ast.AST, function: ast.AST, buffers: dict[str, bool]) -> str:
+    """Return the behaviour of an attribute that is assigned; empty for a buffer that is changed in place."""
+    if isinstance(statement, ast.AugAssign):
+        if name in buffers:
+            return ""
+        return "counter-on-module" if isinstance(statement.value, ast.Constant) else "attribute-set-in-forward"
+    if buffers.get(name):
+        return "buffer-rebound"
+    tests = [inner.test for inner in ast.walk(function) if isinstance(inner, ast.If)]
+    is_table = any(f"self.{name} is None" in ast.unparse(test) for test in tests)
+    return "cached-table" if is_table else "attribute-set-in-forward"
+
+
+def _buffers(owner: ast.ClassDef) -> dict[str, bool]:
+    """Return the buffers of a class, and whether each holds a tensor from the start."""
+    buffers = {}
+    for inner in ast.walk(owner):
+        if isinstance(inner, ast.Call) and ast.unparse(inner.func) == "self.register_buffer" and len(inner.args) > 1:
+            name, value = inner.args[:2]
+            is_none = isinstance(value, ast.Constant) and value.value is None
+            buffers[ast.unparse(name).strip("'")] = not is_none
+    return buffers
+
+
+def _read_before(function: ast.FunctionDef, target: ast.Attribute, statement: ast.AST) -> bool:
+    """Whether an attribute is read before the function assigns it: what no call reads from the last one is no state."""
+    if isinstance(statement, ast.AugAssign):
+        return True
+    reads = [
+        inner
+        for inner in ast.walk(function)
+        if isinstance(inner, ast.Attribute)
+        and isinstance(inner.ctx, ast.Load)
+        and inner.attr == target.attr
+        and isinstance(inner.value, ast.Name)
+        and inner.value.id == "self"
+    ]
+    return any(inner.lineno <= target.lineno for inner in reads)
+
+
+@pattern(
+    "eval-inside-forward",
+    "freeze-by-argument",
+    "hook-added-later",
+    "tensor-hook",
+    "backward-inside",
+    nodes=(ast.Call,),
+)
+def _methods(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, ast.Call)
+    if not isinstance(node.func, ast.Attribute):
+        return
+    name, owner = node.func.attr, node.func.value
+    text = ast.unparse(owner)
+    is_of_self = text == "self" or text.startswith("self.")
+    if reader.captured.owner is not None and is_of_self:
+        if name in ("eval", "train") and text == "self":
+            yield Found("eval-inside-forward", node)
+        elif name == "requires_grad_":
+            yield Found("freeze-by-argument", node)
+        elif name in HOOKS:
+            yield Found("hook-added-later", node)
+    elif reader.of(owner).kind == "tensor":
+        if name == "register_hook":
+            yield Found("tensor-hook", node)
+        elif name == "backward":
+            yield Found("backward-inside", node)
+
+
+@pattern(
+    "custom-autograd-function",
+    "set-materialize-grads",
+    "autograd-grad-inside",
+    "functions-near-zero",
+    nodes=(ast.Call,),
+)
+def _gradients(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, ast.Call)
+    name = reader.full(node.func)
+    if name == "torch.autograd.grad" and not any(keyword.arg == "create_graph" for keyword in node.keywords):
+        yield Found("autograd-grad-inside", node)
+    elif name in ("torch.expm1", "torch.special.expm1"):
+        yield Found("functions-near-zero", node)
+    elif isinstance(node.func, ast.Attribute) and node.func.attr == "apply" and isinstance(node.func.value, ast.Name):
+        owner = reader.source.classes.get(node.func.value.id)
+        if owner is not None and reader.source.is_function(owner):
+            text = ast.unparse(owner)
+            keeps_none = "set_materialize_grads(False)" in text
+            if keeps_none:
+                yield Found("set-materialize-grads", node)
+            else:
+                yield Found("custom-autograd-function", node, sure=_differs_from_its_forward(owner))
+
+
+def _differs_from_its_forward(owner: ast.ClassDef) -> bool:
+    """Whether the gradient of a ``torch.autograd.Function`` cannot be that of the code of its forward.
+
+    Most are written to save memory, and what a compiler makes of their forward has the same gradient. Code without a
+    gradient, such as rounding, is there because the backward is another.
+    """
+    forward = next((part for part in owner.body if isinstance(part, ast.FunctionDef) and part.name == "forward"), None)
+    names = {inner.attr for inner in ast.walk(forward) if isinstance(inner, ast.Attribute)} if forward else set()
+    compares = forward is not None and any(isinstance(inner, ast.Compare) for inner in ast.walk(forward))
+    return compares or bool(names & WITHOUT_GRADIENT)
+
+
+@pattern("no-grad-inside", nodes=(ast.With,))
+def _no_grad(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, ast.With)
+    for item in node.items:
+        if isinstance(item.context_expr, ast.Call) and reader.full(item.context_expr.func) in (
+            "torch.no_grad",
+            "torch.enable_grad",
+        ):
+            yield Found("no-grad-inside", item.context_expr)

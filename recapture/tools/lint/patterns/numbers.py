@@ -1,0 +1,89 @@
+"""Patterns of numbers that are read from tensors, sizes and dtypes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from recapture.tools.lint.reader import Found, Reader, is_cast, is_dtype_of_argument, pattern
+from recapture.tools.lint.values import UNKNOWN
+
+
+@pattern("size-in-dict", "sort-tensors-by-value", nodes=(ast.Call,))
+def _by_number(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, ast.Call)
+    first = reader.of(node.args[0]) if node.args else UNKNOWN
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and first.kind == "size":
+        yield Found("size-in-dict", node)
+    elif isinstance(node.func, ast.Name) and node.func.id == "sorted" and ".item()" in ast.unparse(node):
+        yield Found("sort-tensors-by-value", node)
+
+
+@pattern("int-of-tensor", "split-by-tensor", "numpy-functions", "sqrt-of-size", "shape-as-tensor", nodes=(ast.Call,))
+def _numbers(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, ast.Call)
+    first = reader.of(node.args[0]) if node.args else UNKNOWN
+    if isinstance(node.func, ast.Attribute) and reader.of(node.func.value).kind == "tensor":
+        names = {"item": "int-of-tensor", "tolist": "split-by-tensor", "numpy": "numpy-functions"}
+        if node.func.attr in names:
+            yield Found(names[node.func.attr], node)
+    elif isinstance(node.func, ast.Name) and node.func.id in ("int", "float") and first.kind == "tensor":
+        yield Found("int-of-tensor", node)
+    elif (
+        (isinstance(node.func, ast.Name) and node.func.id in ("int", "float", "round") and first.kind == "size")
+        or (isinstance(node.func, ast.Name) and node.func.id == "len" and first.kind == "tensor")
+        or (reader.full(node.func).startswith("math.") and first.kind == "size")
+    ):
+        yield Found("sqrt-of-size", node)
+    elif (
+        reader.full(node.func) in ("torch.tensor", "torch.as_tensor") and node.args and _has_size(node.args[0], reader)
+    ):
+        yield Found("shape-as-tensor", node)
+
+
+def _has_size(node: ast.expr, reader: Reader) -> bool:
+    parts = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
+    return any(reader.of(part).kind in ("size", "shape") for part in parts)
+
+
+@pattern("reduce-all-but-the-batch", nodes=(ast.Call,))
+def _all_dimensions(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, ast.Call)
+    is_range = isinstance(node.func, ast.Name) and node.func.id == "range"
+    if is_range and any(reader.of(part).kind == "rank" for part in node.args):
+        yield Found("reduce-all-but-the-batch", node)
+
+
+SINGLE_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor"})
+MAKES_OF_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor", "torch.full", "torch.linspace"})
+
+
+@pattern("cast-to-dtype-of-argument", nodes=(ast.Return, ast.Call))
+def _casts(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    """Yield a result that is cast to the dtype of an argument, and a tensor of numbers in that dtype."""
+    if reader.captured.owner is not None:
+        return
+    if isinstance(node, ast.Return) and node.value is not None:
+        for part in node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else [node.value]:
+            operands = [part.left, part.right] if isinstance(part, ast.BinOp) else [part]
+            casts = (reader.casts.get(one.id) if isinstance(one, ast.Name) else one for one in operands)
+            yield from (Found("cast-to-dtype-of-argument", one) for one in casts if one and is_cast(one, reader))
+    elif isinstance(node, ast.Call) and reader.full(node.func) in MAKES_OF_NUMBERS:
+        for keyword in node.keywords:
+            if keyword.arg == "dtype" and is_dtype_of_argument(keyword.value, reader):
+                # One number alone does not decide the dtype of a result: the other operand does.
+                is_single = reader.full(node.func) in SINGLE_NUMBERS and not _is_sequence(node.args[:1])
+                yield Found("cast-to-dtype-of-argument", node, sure=not is_single)
+
+
+def _is_sequence(nodes: Sequence[ast.expr]) -> bool:
+    """Whether an expression visibly holds several numbers."""
+    return any(isinstance(node, (ast.List, ast.Tuple, ast.ListComp)) for node in nodes)
+
+
+@pattern("finfo-min-mask", nodes=(ast.Call,))
+def _finfo(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, ast.Call)
+    asks = reader.full(node.func) in ("torch.finfo", "torch.iinfo") and node.args
+    if asks and reader.captured.owner is None and reader.of(node.args[0]).kind == "dtype":
+        yield Found("finfo-min-mask", node)

@@ -1,0 +1,235 @@
+"""Reads the statements of a function in order, and asks the patterns at each node."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from recapture.tools.lint.source import Captured, SourceText
+from recapture.tools.lint.usual_path import unusual_parts
+from recapture.tools.lint.values import UNKNOWN, Value, Values
+
+
+class Found(NamedTuple):
+    """A behaviour at a place of a file. What is not `sure` is often right after all, and told only when asked for."""
+
+    behaviour: str
+    node: ast.expr | ast.stmt
+    sure: bool = True
+
+
+Pattern = Callable[[ast.AST, "Reader"], Iterable[Found]]
+
+PATTERNS: dict[type[ast.AST], list[Pattern]] = defaultdict(list)
+"""The patterns by the type of the nodes that they look at."""
+
+BEHAVIOURS_LOOKED_FOR: set[str] = set()
+"""The ids of the behaviours that a pattern finds."""
+
+CONDITIONS = (ast.If, ast.While, ast.IfExp, ast.Match, ast.comprehension)
+"""The nodes that choose a path."""
+
+
+def pattern(*behaviours: str, nodes: tuple[type[ast.AST], ...]) -> Callable[[Pattern], Pattern]:
+    """Register a pattern for some behaviours and some types of nodes."""
+
+    def register(function: Pattern) -> Pattern:
+        BEHAVIOURS_LOOKED_FOR.update(behaviours)
+        for kind in nodes:
+            PATTERNS[kind].append(function)
+        return function
+
+    return register
+
+
+class Reader:
+    """Reads the statements of one function in order, and asks the patterns at each node."""
+
+    def __init__(self, source: SourceText, captured: Captured) -> None:
+        self.source = source
+        self.captured = captured
+        self.values = Values(source.names, captured.arguments, self._callee)
+        self.found: list[Found] = []
+        self.assigned: set[str] = set()
+        self.changed: set[str] = set()
+        self.declared_global: set[str] = set()
+        self.generators: set[str] = set()
+        self.casts: dict[str, ast.expr] = {}
+        self._unusual = unusual_parts(captured.node)
+        arguments = captured.node.args
+        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        self.parameters = {argument.arg for argument in every} - {"self", "cls"}
+
+    def read(self) -> list[Found]:
+        """Return what the patterns find in the function."""
+        self._ask(self.captured.node)
+        self._block(self.captured.node.body)
+        return self.found
+
+    def full(self, node: ast.expr) -> str:
+        """Return the full dotted name of an expression that begins with an import."""
+        return self.source.names.full(node)
+
+    def of(self, node: ast.AST | None) -> Value:
+        """Return what an expression holds at this place."""
+        return self.values.of(node)
+
+    def is_parameter(self, node: ast.AST) -> bool:
+        """Whether an expression is a parameter that was not assigned anew, and is no tensor."""
+        return (
+            isinstance(node, ast.Name)
+            and node.id in self.parameters
+            and node.id not in self.assigned
+            and self.of(node).kind != "tensor"
+        )
+
+    def is_global(self, node: ast.AST) -> bool:
+        """Whether an expression is a name that the file assigns outside functions, and this function does not."""
+        return (
+            isinstance(node, ast.Name)
+            and node.id in self.source.globals
+            and node.id not in self.assigned | self.parameters
+        )
+
+    def _callee(self, node: ast.Call) -> Value | None:
+        """Return what a function of the same file gives: nothing is known of it."""
+        is_own = isinstance(node.func, ast.Name) and node.func.id in self.source.functions
+        return UNKNOWN if is_own else None
+
+    def _ask(self, node: ast.AST) -> None:
+        for look in PATTERNS.get(type(node), ()):
+            for found in look(node, self):
+                is_usual = self.captured.is_usual and id(found.node) not in self._unusual
+                self.found.append(found if is_usual else found._replace(sure=False))
+
+    def _expression(self, node: ast.expr | None) -> None:
+        if node is None:
+            return
+        waiting: list[ast.AST] = [node]
+        while waiting:
+            inner = waiting.pop(0)
+            if isinstance(inner, (ast.Lambda, ast.FunctionDef, ast.ClassDef)):
+                continue
+            if isinstance(inner, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+                for part in inner.generators:
+                    self.values.assign(part.target, self.values.element(part.iter))
+            self._ask(inner)
+            waiting.extend(ast.iter_child_nodes(inner))
+
+    def _block(self, body: Iterable[ast.stmt]) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
+            return
+        self._ask(node)
+        if isinstance(node, ast.Global):
+            self.declared_global.update(node.names)
+        for name, part in ast.iter_fields(node):
+            if name in ("body", "orelse", "finalbody", "handlers", "items", "cases"):
+                continue
+            for inner in part if isinstance(part, list) else [part]:
+                if isinstance(inner, ast.expr):
+                    self._expression(inner)
+        self._bind(node)
+        for name in ("body", "orelse", "finalbody"):
+            self._block(getattr(node, name, ()))
+        for handler in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            self._block(handler.body)
+
+    def _bind(self, node: ast.stmt) -> None:
+        """Note what the names that a statement assigns hold from here on."""
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                self.values.assign(target, self.of(node.value), node.value)
+                if isinstance(target, ast.Name):
+                    if isinstance(node.value, ast.GeneratorExp):
+                        self.generators.add(target.id)
+                    if is_cast(node.value, self):
+                        self.casts[target.id] = node.value
+                    elif target.id not in {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}:
+                        self.casts.pop(
+                            target.id, None
+                        )  # a view of the cast tensor, or a product with it, keeps the dtype
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self.values.assign(node.target, self.of(node.value), node.value)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            before, by = self.of(node.target), self.of(node.value)
+            if before.kind != "tensor":
+                self.values.assign(node.target, Value(by.kind) if by.kind != "unknown" else before)
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            self.values.assign(node.target, self.values.element(node.iter))
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            for item in node.items:
+                self._expression(item.context_expr)
+                if item.optional_vars is not None:
+                    self.values.assign(item.optional_vars, UNKNOWN)
+        for target in targets_of(node):
+            self.assigned |= stored_names(target)
+
+
+def targets_of(node: ast.AST) -> list[ast.expr]:
+    """Return what a statement assigns to."""
+    if isinstance(node, ast.Assign):
+        return list(node.targets)
+    if isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.For)):
+        return [node.target]
+    return []
+
+
+def stored_names(target: ast.expr) -> set[str]:
+    """Return the names that a target of an assignment binds."""
+    inside = (inner for inner in ast.walk(target) if isinstance(inner, ast.Name))
+    return {inner.id for inner in inside if isinstance(inner.ctx, ast.Store)}
+
+
+def atoms(test: ast.expr) -> Iterator[ast.expr]:
+    """Yield the parts of a condition that `and`, `or` and `not` join."""
+    if isinstance(test, ast.BoolOp):
+        for part in test.values:
+            yield from atoms(part)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from atoms(test.operand)
+    else:
+        yield test
+
+
+def conditions_of(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield what decides which path is taken: parts of a test, what `match` looks at, filters of a comprehension."""
+    if isinstance(node, (ast.If, ast.While, ast.IfExp)):
+        yield from () if only_checks(node) else atoms(node.test)
+    elif isinstance(node, ast.Match):
+        yield node.subject
+    elif isinstance(node, ast.comprehension):
+        yield from (atom for test in node.ifs for atom in atoms(test))
+
+
+def only_checks(node: ast.AST) -> bool:
+    """Whether an `if` does nothing but raise or warn: it is a check of the input, and no path of the program."""
+    if not isinstance(node, ast.If) or node.orelse:
+        return False
+    return all(
+        isinstance(inner, (ast.Raise, ast.Pass, ast.Assert))
+        or (isinstance(inner, ast.Expr) and "warn" in ast.unparse(inner.value))
+        for inner in node.body
+    )
+
+
+def is_cast(node: ast.expr, reader: Reader) -> bool:
+    """Whether an expression is ``tensor.to(dtype of an argument)``."""
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Attribute)
+        or node.func.attr not in ("to", "type")
+    ):
+        return False
+    given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dtype")]
+    return any(is_dtype_of_argument(part, reader) for part in given)
+
+
+def is_dtype_of_argument(node: ast.expr, reader: Reader) -> bool:
+    """Whether an expression is the dtype of an argument."""
+    return reader.of(node) == Value("dtype", argument=True)

@@ -173,7 +173,8 @@ def target_of(file: str, name: str, thing: Any) -> str:
 
 def source_of(thing: Any) -> str:
     """Return the code of a target without its name and docstring: copies of it are one target."""
-    code = thing if inspect.isroutine(thing) else (thing if inspect.isclass(thing) else type(thing)).forward
+    owner: Any = thing if inspect.isclass(thing) else type(thing)
+    code = thing if inspect.isroutine(thing) else owner.forward
     tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(code))))
     body = getattr(tree.body[0], "body", [])
     return "\n".join(

@@ -50,16 +50,16 @@ def status(words):
 def lint(data, tmp_path):
     """Return a function that lints some source, and gives the ids of the behaviours by line."""
 
-    def run(source, *, compilers=("compile", "export", "jit.trace"), release="2.11.0", outcomes=SILENT):
+    def run(source, *, compilers=("compile", "export", "jit.trace"), release="2.11.0", outcomes=SILENT, **which):
         path = tmp_path / "model.py"
         path.write_text(textwrap.dedent(source))
-        return [(one.line, one.behaviour) for one in Linter(data, compilers, outcomes, release).lint(path)]
+        return [(one.line, one.behaviour) for one in Linter(data, compilers, outcomes, release, **which).lint(path)]
 
     return run
 
 
 def test_every_pattern_finds_its_behaviour_in_the_source_of_a_case_that_was_run(data):
-    linter = Linter(data, tuple(data.compilers), SILENT, None)
+    linter = Linter(data, tuple(data.compilers), SILENT, None, every=True)
     places = {}
     for path in SUITES:
         for warning in linter.lint(path):
@@ -80,7 +80,7 @@ def test_what_every_compiler_takes_has_no_warning(data):
     right = {
         case for entry in data.behaviours.values() if entry.group.startswith("rewrites that") for case in entry.cases
     }
-    linter = Linter(data, tuple(data.compilers), SILENT, None)
+    linter = Linter(data, tuple(data.compilers), SILENT, None, every=True)
     warned = {f"{path.stem}::{one.function}": one for path in SUITES for one in linter.lint(path)}
     assert {name: one for name, one in warned.items() if name in right} == {}
 
@@ -120,6 +120,58 @@ def test_what_breaks_or_fails_is_told_where_that_is_asked_for(lint):
     assert lint(source, compilers=("compile",)) == []
     assert lint(source, compilers=("compile",), outcomes=(*SILENT, "broken")) == [(4, "branch-on-tensor-value")]
     assert lint(source, compilers=("export",), outcomes=(*SILENT, "failing")) == [(4, "branch-on-tensor-value")]
+
+
+ROUNDING = "import torch\nclass {name}(torch.autograd.Function):\n    def forward(ctx, x):\n        return {code}\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "behaviour"),
+    [
+        ("def f(x, mask=None):\n    if mask is not None and x.is_floating_point():\n        x = x * mask", "branch-on-dtype"),
+        ("def f(x, wide=False):\n    if wide:\n        x = x if x.dtype == torch.float32 else x + 1", "branch-on-dtype"),
+        ("def f(x, how='sum'):\n    return x.sum() if how == 'sum' else x.view(-1, 1) if x.ndim > 2 else x", "branch-on-rank"),
+        ("def f(x, mask: torch.Tensor | None):\n    if mask is None:\n        return x\n    return x if mask.is_floating_point() else -x", "branch-on-dtype"),
+        ("def f(x):\n    return x.float() if torch.is_autocast_enabled() and x.dtype == torch.float64 else x", "branch-on-dtype"),
+        ("def f(x):\n    return x.float() if x.dtype == torch.float16 else x", "branch-on-dtype"),
+        ("def f(x, most):\n    return x[:most] if x.shape[0] > most else x * 2", "branch-on-size"),
+        ("def _g(x):\n    return x if x.ndim > 2 else -x\ndef f(x, deep=False):\n    return _g(x) if deep else x * 2", "branch-on-rank"),
+        ("def f(x):\n    return x.abs() + torch.tensor(3, dtype=x.dtype)", "cast-to-dtype-of-argument"),
+    ],
+    ids=lambda text: None if "\n" in text else text,
+)  # fmt: skip
+def test_what_is_often_right_after_all_is_told_only_when_asked_for(lint, source, behaviour):
+    source = f"import torch\n{source}\n"
+    assert lint(source) == []
+    assert behaviour in {name for _, name in lint(source, every=True)}
+    assert {name for _, name in lint(source, selected={behaviour})} == {behaviour}
+    assert lint(source, selected={"loop-over-rows"}) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x, mask=None):\n    mask = x > 0\n    if mask is not None and x.is_floating_point():\n        x = x * mask",
+        "def f(x, wide=True):\n    if wide:\n        x = x if x.dtype == torch.float32 else x + 1",
+        "def f(x, mask=None):\n    if mask is None:\n        x = x if x.is_floating_point() else x + 1\n    return x",
+        "def f(x):\n    return x.float() if x.dtype in (torch.float16, torch.int64) else x",
+    ],
+)
+def test_what_a_call_with_the_defaults_reaches_is_told(lint, source):
+    assert [name for _, name in lint(f"import torch\n{source}\n")] == ["branch-on-dtype"]
+
+
+def test_the_gradient_of_a_function_is_in_doubt_only_if_its_forward_has_none(lint):
+    call = "def f(x):\n    return {name}.apply(x.clone())\n"
+    rounds = ROUNDING.format(name="Round", code="x.round()") + call.format(name="Round")
+    saves = ROUNDING.format(name="Swish", code="x * x.sigmoid()") + call.format(name="Swish")
+    assert lint(rounds) == [(6, "custom-autograd-function")]
+    assert lint(saves) == []
+    assert lint(saves, every=True) == [(6, "custom-autograd-function")]
+
+
+def test_a_setting_of_torch_is_no_value_of_a_tensor(lint):
+    assert lint("import torch\ndef f(x):\n    if torch.are_deterministic_algorithms_enabled():\n        x = x.abs()\n    return x", every=True) == []  # fmt: skip
 
 
 def test_only_what_can_run_under_capture_is_looked_at(lint):
@@ -235,6 +287,10 @@ def test_a_line_break_in_a_message_does_not_end_an_annotation(data, tmp_path):
     [
         (["absent.py"], "no file or folder absent.py"),
         (["model.py", "--torch", "new"], "'new' is no version of torch"),
+        (
+            ["model.py", "--select", "branch-on-dtyp"],
+            "no pattern looks for 'branch-on-dtyp'; did you mean 'branch-on-dtype'",
+        ),
         (["model.py", "--compiler", "exprot"], "unknown compiler 'exprot'; did you mean 'export'"),
         (["broken.py"], "broken.py is no Python: SyntaxError"),
     ],

@@ -125,10 +125,9 @@ class _Paths:
     def _constant(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
             return node.value
-        is_default = isinstance(node, ast.Name) and node.id in self._defaults
-        if is_default and self._assigned.get(node.id, node.lineno) >= node.lineno:
-            return self._defaults[node.id]
-        return _UNKNOWN
+        if not isinstance(node, ast.Name) or self._assigned.get(node.id, node.lineno) < node.lineno:
+            return _UNKNOWN
+        return self._defaults.get(node.id, _UNKNOWN)
 
 
 def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:

@@ -236,6 +236,9 @@ class Values:
         return self._joined(node.values)
 
     def _compare(self, node: ast.Compare) -> Value:
+        if isinstance(node.ops[0], (ast.In, ast.NotIn)):  # among dtypes or numbers; a tensor in a list is rare
+            left = self.of(node.left)
+            return left if left.kind in ("dtype", "rank", "size") else UNKNOWN
         if any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in node.ops):
             return UNKNOWN
         return self._joined([node.left, *node.comparators])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import re
 import statistics
+import sys
 
 import pytest
 from planted_releases import RELEASES, PlantedReleases
@@ -181,7 +183,7 @@ def planted(tmp_path, monkeypatch):
 def bisected(capsys, *words, program=None):
     """The report of ``bisect`` as JSON."""
     command = ("--", "python", "-c", program) if program else ()
-    status = _run(["bisect", "--json", *words, *command])
+    status = _run(["bisect", "--json", "--yes", *words, *command])
     captured = capsys.readouterr()
     assert status == 0, captured.err
     return json.loads(captured.out)
@@ -260,7 +262,7 @@ def test_status_125_is_no_answer_and_a_mixture_that_breaks_otherwise_is_none_eit
         (("--good", "2.6.0", "--", "true"), "belong together"),
         (("--across", "2.66", "--", "true"), "no image has torch '2.66'"),
         (("--no-run", "--", "true"), "are for a cell"),
-        (("--across", "2.6.0,2.7.0", "--", "no-such-program"), "'no-such-program' cannot be run"),
+        (("--yes", "--across", "2.6.0,2.7.0", "--", "no-such-program"), "'no-such-program' cannot be run"),
     ],
 )
 def test_bad_input_is_one_line(planted, capsys, words, message):
@@ -332,3 +334,55 @@ def test_twenty_planted_regressions_are_found_to_the_patch_with_their_package(pl
     with capsys.disabled():
         print(f"\nreleases tried: {sorted(runs)}, median {statistics.median(runs)}")
     assert statistics.median(runs) <= 5
+
+
+# what is installed is said before
+
+
+class Terminal(io.StringIO):
+    """A standard input with a person at it, who types this."""
+
+    def isatty(self):
+        return True
+
+
+AT_THE_ENDS = f"{VERSIONS}\nsys.exit(1 if v('torch') >= (2, 9, 1) else 0)"
+
+
+def asked(capsys, monkeypatch, typed, *words, ends=("--good", "2.6.0", "--bad", "2.10.0"), program=AT_THE_ENDS):
+    """The status of a search without --yes, and what it says; without `typed`, there is no terminal."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO() if typed is None else Terminal(typed))
+    status = _run(["bisect", *words, *ends, "--", "python", "-c", program])
+    return status, capsys.readouterr().err
+
+
+def environments_of(planted):
+    root = planted.root
+    return sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+
+
+def test_without_a_terminal_nothing_is_installed_unasked(planted, capsys, monkeypatch):
+    status, err = asked(capsys, monkeypatch, None)
+    assert (status, environments_of(planted)) == (2, [])
+    (line,) = err.splitlines()
+    assert re.search(r"installs up to \d of \d environments, 5 to 7 GB each, in \S+: 2\.6\.0, .*2\.10\.0", line), line
+    assert "and then one for each exchange of packages that it tries" in line
+    assert line.endswith("give --yes")
+
+
+def test_a_person_is_asked_and_may_say_no(planted, capsys, monkeypatch):
+    status, err = asked(capsys, monkeypatch, "n\n")
+    assert (status, environments_of(planted)) == (2, [])
+    assert "5 to 7 GB each" in err
+    assert "Install? [y/N]" in err
+    assert err.endswith("recapture: nothing was installed\n")
+
+
+def test_what_is_there_is_used_without_a_question(planted, capsys, monkeypatch):
+    ends = ("--across", "2.9.0,2.9.1")
+    status, err = asked(capsys, monkeypatch, "y\n", ends=ends)
+    assert status == 0, err
+    assert environments_of(planted) != []
+    status, err = asked(capsys, monkeypatch, None, ends=ends)
+    assert status == 0, err
+    assert "5 to 7 GB each, in" not in err

@@ -118,7 +118,17 @@ class Search:
 
     def output(self):
         """What `bisect` prints."""
-        words = ["bisect", "types::c::fx", "--image", "a", "--package", "scipy", "--results", str(self.folder / "none")]
+        words = [
+            "bisect",
+            "--yes",
+            "types::c::fx",
+            "--image",
+            "a",
+            "--package",
+            "scipy",
+            "--results",
+            str(self.folder / "none"),
+        ]
         assert _run(words) == 0
         return self.capsys.readouterr().out
 

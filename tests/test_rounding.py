@@ -133,6 +133,47 @@ WRONG = {
 }
 
 
+def before_batch_norm(weigh=lambda gradient: gradient, *, groups=1):
+    """The gradient of a bias before a batch norm: its exact value is zero, and all that is computed is rounding.
+
+    With `groups`, it is the gradient before a group norm, and is not zero.
+    """
+
+    def gradient(x):
+        bias = torch.zeros(x.shape[1], requires_grad=True)
+        y = x + bias[:, None]
+        y = functional.group_norm(y, groups) if groups > 1 else functional.batch_norm(y, None, None, training=True)
+        (y.tanh() * torch.linspace(0.5, 2, y.shape[2])).sum().backward()
+        return weigh(bias.grad)
+
+    return gradient
+
+
+WRONG |= {
+    "a zero gradient that becomes large": (before_batch_norm(), lambda x: torch.ones(x.shape[1]), randn(4, 96, 8)),
+    "a zero gradient that becomes 1e-4": (
+        before_batch_norm(),
+        before_batch_norm(lambda gradient: gradient + 1e-4),
+        randn(4, 96, 8),
+    ),
+    "one element of a zero gradient that becomes 1e-4": (
+        before_batch_norm(),
+        before_batch_norm(lambda gradient: gradient + torch.tensor([1e-4] + [0.0] * 95)),
+        randn(4, 96, 8),
+    ),
+    "a bias gradient, 1.001 too large": (
+        before_batch_norm(groups=2),
+        before_batch_norm(lambda gradient: gradient * 1.001, groups=2),
+        randn(4, 96, 8),
+    ),
+    "one element of a bias gradient, 1.001 too large": (
+        before_batch_norm(groups=2),
+        before_batch_norm(lambda gradient: gradient * torch.tensor([1.001] + [1.0] * 95), groups=2),
+        randn(4, 96, 8),
+    ),
+}
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_rounding_does_not_explain(name):
     assert not is_rounding(*WRONG[name])
@@ -172,6 +213,11 @@ def chain(x):
 
 
 RIGHT = {
+    "a gradient that is zero": (
+        before_batch_norm(),
+        lambda x: before_batch_norm()(x.flip(2).flip(2).contiguous() + 0.25),
+        lambda n: (randn(4, 96, 8, seed=n),),
+    ),
     "a sum in lanes": (torch.sum, in_lanes, lambda n: (randn(20_000, seed=n),)),
     "a sum of positive terms in lanes": (torch.sum, in_lanes, lambda n: (randn(20_000, seed=n).abs(),)),
     "a sum of 1e6 in float64": (torch.sum, float64(torch.sum), lambda n: (randn(1_000_000, seed=n),)),
@@ -294,6 +340,25 @@ def test_more_runs_are_made_for_few_elements_that_stay_as_they_are_by_chance():
     assert asked(one, other, lambda number: one + noise[number]) == (True, 32)
     noise[:, 7] = 0
     assert asked(one, other, lambda number: one + noise[number]) == (False, 32)
+
+
+def test_elements_without_a_digit_are_judged_by_the_spread_of_all():
+    """By chance, the noise of one element among many may be small in every run."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(40, 200, generator=generator) * 1e-8
+    noise[:, 7] /= 40
+    zero, other = noise[-1].clone(), noise[-2].clone()
+    zero[9] = noise[:, 9] = 0
+    other[9] = 0
+    other[7] = 3e-8
+    assert asked(zero, other, lambda number: noise[number])[0]
+    other[7] = 2e-7  # farther than any element of any run
+    assert not asked(zero, other, lambda number: noise[number])[0]
+    other[7], other[9] = 3e-8, 1e-9  # an exact zero in every run
+    assert not asked(zero, other, lambda number: noise[number])[0]
+    other[9] = 0
+    whole = zero + torch.tensor([0.0] * 199 + [1.0])  # one element has digits: each is judged by its own spread
+    assert not asked(whole, other + whole - zero, lambda number: noise[number] + whole - zero)[0]
 
 
 def test_an_error_in_all_elements_is_seen_though_each_is_as_small_as_rounding():

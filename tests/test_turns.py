@@ -21,7 +21,7 @@ from recapture.records.record import ErrorInfo, Record, read_jsonl, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.report.history import PackageChange, TurnEntry, history, turning_points
 from recapture.tools.compare.diff_report import changed_words, failure_words, only_wording
-from recapture.tools.upgrade.cell_bisect import mixed_lock, search_packages, search_releases
+from recapture.tools.upgrade.cell_bisect import may_run, mixed_lock, search_packages, search_releases
 
 RESULTS = REPOSITORY / "results"
 LINE = [
@@ -232,6 +232,22 @@ def test_records_of_an_edited_case_say_nothing():
     assert NAMES[0] in runs.ran
 
 
+@pytest.mark.parametrize(
+    ("records", "images"),
+    [
+        ("rrrr", []),
+        ("rwww", []),
+        ("r  w", [1, 2]),
+        (" r  ", [0, 2, 3]),
+        ("    ", [0, 1, 2, 3]),
+    ],
+)
+def test_only_where_no_record_decides_may_something_be_installed(records, images):
+    verdicts = {"r": Verdict.PASS, "w": Verdict.WRONG}
+    known = {name: record(verdicts[at]) for name, at in zip(NAMES, records, strict=False) if at in verdicts}
+    assert {image.name for image in may_run(LINE[:4], known)} == {NAMES[number] for number in images}
+
+
 CHANGED = [PackageChange(name, "1", "2") for name in ("scipy", "numpy", "setuptools", "filelock", "sympy")]
 
 
@@ -321,6 +337,7 @@ def test_bisect_runs_a_cell_in_environments_with_exchanged_packages(tmp_path, mo
     plant_runs(monkeypatch, run)
     arguments = [
         "bisect",
+        "--yes",
         "types::c::compile",
         "--good",
         "a",
@@ -373,7 +390,7 @@ def test_a_cell_that_no_file_declares_ends_the_search_at_once(tmp_path, monkeypa
         return status
 
     plant_runs(monkeypatch, run)
-    code = _run(["bisect", "types::c::compil", "--results", str(tmp_path / "none")])
+    code = _run(["bisect", "--yes", "types::c::compil", "--results", str(tmp_path / "none")])
     captured = capsys.readouterr()
     assert expected in captured.out + captured.err
     assert (code, len(ran) > 1) == ((2, False) if "unknown" in said else (0, True))

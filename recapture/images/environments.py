@@ -167,8 +167,7 @@ class Environments:
 
         uv chooses every other version as of today. Raises EnvironmentUnfitError, in one line, if it cannot be made.
         """
-        text = "\n".join([*release, *(line for _, line in requirements.lines)])
-        name = f"unpinned-{hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]}"
+        name = _unpinned_name(release, requirements)
 
         def make(handle: int) -> None:
             self._make_room()
@@ -176,6 +175,10 @@ class Environments:
 
         with self._present(name, make) as (held, _):
             yield Interpreter.of_environment(self.root / name, keep_open=(held,))
+
+    def has_unpinned(self, release: UnpinnedRelease, requirements: Requirements) -> bool:
+        """Whether the environment of such a torch is there, so that `use_unpinned` need not make it."""
+        return (self.root / _unpinned_name(release, requirements)).is_dir()
 
     def stored(self) -> list[Stored]:
         """Return the complete environments, and links in their place, the least recently used first."""
@@ -366,6 +369,12 @@ def _folder_name(image: Image, mixed: Path | None) -> str:
     if not lock.is_file():
         raise UsageError(f"{image.name} has no lock yet: recapture images lock {image.name}")
     return f"{image.name}-{lock_hash(lock).partition(':')[2][:_HASH_DIGITS]}"
+
+
+def _unpinned_name(release: UnpinnedRelease, requirements: Requirements) -> str:
+    """Return the name of the folder of an environment with a torch that no image pins."""
+    text = "\n".join([*release, *(line for _, line in requirements.lines)])
+    return f"unpinned-{hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]}"
 
 
 def _size(folder: Path) -> int:

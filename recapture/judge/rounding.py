@@ -350,7 +350,13 @@ class Spread:
 
         spread = self.spread_of_runs
         noisy = spread > 0
-        if len(self.runs) >= ENOUGH or not noisy.any():
+        if not noisy.any():
+            return spread
+        if bool((self.expected.abs() <= FACTOR * spread).all()):
+            # No element has a digit that the runs agree on, as in the gradient of a bias before a batch norm, whose
+            # exact value is zero: all elements are noise, and by chance the runs show too little of it in some.
+            return torch.where(noisy, spread.max(), spread)
+        if len(self.runs) >= ENOUGH:
             return spread
         # With few runs, an element may have little noise by chance: it gets at least the typical relative spread.
         relative = spread[noisy] / self.expected[noisy].abs().clamp(min=1e-300)

@@ -24,11 +24,13 @@ from recapture.tools.upgrade.cell_bisect import (
     PackageSearch,
     ReleaseSearch,
     lock_changes,
+    may_run,
     search_packages,
     search_releases,
 )
 from recapture.tools.upgrade.command_options import CommandAfterDashes, CommandOptions, words_after_dashes
 from recapture.tools.upgrade.command_search import CommandSearchOptions, bisect_words
+from recapture.tools.upgrade.consent import agree_to_install, halvings
 from recapture.tools.upgrade.package_versions import releases_from
 
 
@@ -41,6 +43,7 @@ from recapture.tools.upgrade.package_versions import releases_from
 @click.option("--results", type=PathParameter(), default=Path("results"), show_default=True, help="Recorded results.")
 @click.option("--device", default="cpu", callback=check_device, metavar="cpu|cuda", help="Device to run on.")
 @click.option("--no-run", is_flag=True, help="Use the recorded results alone.")
+@click.option("--yes", is_flag=True, help="Install the environments that the search needs without asking.")
 @takes(of_command=CommandSearchOptions, options=CommandOptions)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.pass_context
@@ -57,6 +60,7 @@ def bisect_command(
     options: CommandOptions,
     *,
     no_run: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Find the release, or the package, that turned a cell or a command bad.
@@ -70,6 +74,8 @@ def bisect_command(
     COMMAND is any command: it is good if it ends with status 0, undecided with 125, and bad otherwise, as for git
     bisect run. With --test, one test of pytest decides, and with --metric a number that it prints. It is searched over
     the releases first, and then over the packages that differ between the two neighbours.
+
+    Before anything is installed, it says what, how large and where, and asks; without a terminal, --yes is needed.
     """
     words = words_after_dashes(context, of_project=cell is None)
     if (good is None) != (bad is None):
@@ -79,13 +85,15 @@ def bisect_command(
             raise UsageError(f"give a cell or a command, and not both: {cell!r} stands before the two dashes")
         if within is not None or package is not None or no_run:
             raise UsageError("--image, --package and --no-run are for a cell")
-        bisect_words(words, good, bad, of_command, options, as_json=as_json)
+        bisect_words(words, good, bad, of_command, options, yes=yes, as_json=as_json)
         return
     if of_command.given:
         raise UsageError("--across, --test, --metric and the like are for a command: write it after two dashes")
     if cell is None:
         raise UsageError("name a cell, SUITE::NAME::COMPILER, or a command after two dashes")
-    _bisect_cell(cell, good, bad, within, package, results, device, options.keep, no_run=no_run, as_json=as_json)
+    _bisect_cell(
+        cell, good, bad, within, package, results, device, options.keep, no_run=no_run, yes=yes, as_json=as_json
+    )
 
 
 def _bisect_cell(
@@ -99,6 +107,7 @@ def _bisect_cell(
     keep: int | None,
     *,
     no_run: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Find the releases or packages that turned a cell bad or right, and print them."""
@@ -115,7 +124,7 @@ def _bisect_cell(
     if good is not None and bad is not None:
         first, last = find_image(good), find_image(bad)
         if (first.torch, first.python) == (last.torch, last.python) and first.name != last.name:
-            _over_packages(runs, first, last, records, no_run=no_run, as_json=as_json)
+            _over_packages(runs, first, last, records, no_run=no_run, yes=yes, as_json=as_json)
             return
     if within is not None and package is not None:
         if no_run:
@@ -123,6 +132,10 @@ def _bisect_cell(
         line, along = _versions(runs, find_image(within), package)
     else:
         line, along = _line(good, bad), LineRuns(runs)
+    if not no_run:
+        undecided = may_run(line, records)
+        absent = [image.name for image in undecided if not along.is_ready(image)]
+        agree_to_install(absent, 2 + halvings(len(undecided)), yes=yes)
     search = search_releases(line, records, None if no_run else along)
     if good is not None and bad is not None:
         for name, should_be_bad in ((good, False), (bad, True)):
@@ -171,8 +184,15 @@ def _versions(runs: CellRuns, image: Image, package: str) -> tuple[list[Image], 
 
 
 def _over_packages(
-    runs: CellRuns, good: Image, bad: Image, records: dict[str, Record], *, no_run: bool, as_json: bool
+    runs: CellRuns, good: Image, bad: Image, records: dict[str, Record], *, no_run: bool, yes: bool, as_json: bool
 ) -> None:
+    if not no_run:
+        unrecorded = [image for image in (good, bad) if image.name not in records]
+        absent = [image.name for image in unrecorded if not runs.environments.has(image)]
+        changed, _ = lock_changes(good, bad)
+        if len(changed) > 1:  # one is the culprit without a run
+            absent.append(f"{good.name} with packages of {bad.name}")
+        agree_to_install(absent, len(absent), yes=yes, mixtures=len(changed) > 1)
     for image, should_be_bad in ((good, False), (bad, True)):
         record = records.get(image.name) or (None if no_run else runs.run_one(CellPlace(image.name, image)))
         if is_bad(record) is not should_be_bad:

@@ -140,8 +140,14 @@ def _of_one_source(line: Sequence[Image], records: Mapping[str, Record]) -> dict
     return {name: record for name, record in known.items() if record.case_hash == newest.case_hash}
 
 
-def _next_images(line: Sequence[Image], search: ReleaseSearch, runs: ImageRuns) -> list[Image]:
-    """Return the images to run next, whose records decide most: the ends, or some between two that differ."""
+def may_run(line: Sequence[Image], records: Mapping[str, Record]) -> list[Image]:
+    """Return the images in which a search along these may run the cell, because no record decides there."""
+    sides, gaps = _undecided(line, ReleaseSearch(_of_one_source(line, records)))
+    return list({image.name: image for part in (*sides, *gaps) for image in part}.values())
+
+
+def _undecided(line: Sequence[Image], search: ReleaseSearch) -> tuple[list[list[Image]], list[list[Image]]]:
+    """Return the images not yet tried: those outside all that decide, outermost first, and between two that differ."""
     tried = search.records.keys() | search.failed.keys()
     decided = [
         (number, bad)
@@ -150,14 +156,20 @@ def _next_images(line: Sequence[Image], search: ReleaseSearch, runs: ImageRuns) 
     ]
     first, last = (decided[0][0], decided[-1][0]) if decided else (len(line), -1)
     sides = [[image for image in side if image.name not in tried] for side in (line[:first], line[last + 1 :][::-1])]
-    if ends := list({side[0].name: side[0] for side in sides if side}.values()):
-        together = ends[: runs.at_once]
-        return together if all(map(runs.is_ready, together)) else ends[:1]
     gaps = [
         between
         for (start, was), (end, now) in itertools.pairwise(decided)
         if was != now and (between := [image for image in line[start + 1 : end] if image.name not in tried])
     ]
+    return [side for side in sides if side], gaps
+
+
+def _next_images(line: Sequence[Image], search: ReleaseSearch, runs: ImageRuns) -> list[Image]:
+    """Return the images to run next, whose records decide most: the ends, or some between two that differ."""
+    sides, gaps = _undecided(line, search)
+    if ends := list({side[0].name: side[0] for side in sides}.values()):
+        together = ends[: runs.at_once]
+        return together if all(map(runs.is_ready, together)) else ends[:1]
     if not gaps:
         return []
     each = max(1, runs.at_once // len(gaps))

@@ -29,6 +29,7 @@ from recapture.tools.upgrade.command_probe import (
     Worse,
     printed_number,
 )
+from recapture.tools.upgrade.consent import agree_to_install, halvings
 from recapture.tools.upgrade.places import Place, find_places
 
 LONGEST = 600
@@ -92,6 +93,7 @@ def bisect_words(
     search: CommandSearchOptions,
     options: CommandOptions,
     *,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Find what turned a command bad, and print it. Raises UsageError for options that do not fit each other."""
@@ -99,11 +101,14 @@ def bisect_words(
     line = _line(find_places(search.across or "all", options.index), good, bad, options.index)
     root = Path.cwd()
     state = options.folder("bisect", words, root)
+    places = options.places(words, root, state)
+    absent = [place.name for place in line if not places.has(place)]
+    agree_to_install(absent, 2 + halvings(len(line) - 2), yes=yes, mixtures=True)
     command = CommandProbe(
         words=words,
         root=root,
         state=state,
-        places=options.places(words, root, state),
+        places=places,
         timeout=options.timeout,
         test=search.test,
     )

@@ -113,6 +113,12 @@ class Places:
         """The environments of all places but this Python's."""
         return Environments(root=environments_folder(), limit=size_limit(), keep=self.keep, show=self.show)
 
+    def has(self, place: Place) -> bool:
+        """Whether the environment of a place is there; what the requirements add to it is small."""
+        if place.unpinned is not None:
+            return self.environments.has_unpinned(place.unpinned, self.requirements)
+        return place.image is None or self.environments.has(place.image, place.mixed)
+
     @contextlib.contextmanager
     def interpreter(self, place: Place) -> Iterator[Interpreter]:
         """Yield the Python of a place. Raises what says why its environment cannot be made."""

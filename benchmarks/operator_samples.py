@@ -23,8 +23,9 @@ from recapture.records.record import Record
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG
 from recapture.report.document import Table
 from recapture.report.markdown_writer import table_markdown, to_markdown
-from recapture.tools.generate.report import document, facts
-from recapture.tools.generate.session import GenerateOptions, Generation, generate
+from recapture.tools.generate.generate_options import GenerateOptions
+from recapture.tools.generate.report import document, facts_of
+from recapture.tools.generate.session import Generation, generate
 
 FORMS = ("function", "in_place", "out", "strided", "backward")
 """The forms of the programs."""
@@ -134,7 +135,7 @@ def main() -> int:
         seed=arguments.seed,
     )
     generation = generate(options, lambda text: print(text, file=sys.stderr, flush=True))
-    found = facts(generation)
+    found = facts_of(generation)
     print(to_markdown(document(found)))
     files = [
         arguments.folder / "suites" / f"{suite.name}.py"

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
+from recapture.torch_api.compat import pytree, seed_everything, tree_leaves
+
 DATABASE = "torch.testing._internal.common_methods_invocations"
 """The module with the list of operators."""
 
@@ -74,6 +76,56 @@ def in_place_name(entry: Any) -> str | None:
 def own_result(entry: Any, sample: OperatorSample) -> Any:
     """Return what torch's tests get by calling the operator with a sample."""
     return entry.op(sample.input, *sample.args, **sample.kwargs)
+
+
+def returns_unwritten(entry: Any, sample: OperatorSample) -> bool:
+    """Whether an operator returns a tensor with memory that nothing has written.
+
+    On request, torch fills such memory with NaN, or the largest integer. If that shows in the result, and not without
+    the request, the memory was not written. Releases before 2.2 cannot be asked, and the answer is no.
+    """
+    import torch
+
+    switch = getattr(torch.utils, "deterministic", None)
+    if switch is None:
+        return False
+    was_on = torch.are_deterministic_algorithms_enabled()
+    warned_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    results = []
+    for fill in (False, True):
+        copies = pytree().tree_map(_copied, sample)
+        seed_everything()
+        torch.use_deterministic_algorithms(fill, warn_only=True)
+        try:
+            results.append(tree_leaves(own_result(entry, copies)))
+        except Exception:
+            return False
+        finally:
+            torch.use_deterministic_algorithms(was_on, warn_only=warned_only)
+    plain, filled = results
+    answer = any(map(_shows_fill, plain, filled))
+    for leaf in filled:  # the memory is used again, and must not look as if it were filled then
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+            leaf.untyped_storage().fill_(0)
+    return answer
+
+
+def _copied(value: Any) -> Any:
+    import torch
+
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _shows_fill(plain: Any, filled: Any) -> bool:
+    """Whether a tensor has the value that torch fills memory with, in a place where the same call had another one."""
+    import torch
+
+    if not isinstance(plain, torch.Tensor) or plain.layout is not torch.strided or plain.shape != filled.shape:
+        return False
+    if plain.dtype.is_floating_point or plain.dtype.is_complex:
+        return bool((filled.isnan() & ~plain.isnan()).any())
+    largest = 1 if plain.dtype is torch.bool else torch.iinfo(plain.dtype).max
+    return bool(((filled == largest) & (plain != largest)).any())
 
 
 def excused_tests(entry: Any, device: str, dtype: Any) -> list[str]:

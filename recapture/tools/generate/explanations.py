@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -72,11 +74,11 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             except re.error as error:
                 raise ValueError(f"{self.name}: {pattern!r} is no pattern: {error}") from None
 
-    def explains(self, family: FamilyKey, operator: str, form: str, compiler: str) -> bool:
+    def explains(self, family: FamilyKey, suspect: str, form: str, compiler: str) -> bool:
         """Whether a cell is one of these."""
         return (
             re.search(self.text, str(family)) is not None
-            and re.fullmatch(self.operators, operator) is not None
+            and re.fullmatch(self.operators, suspect) is not None
             and re.fullmatch(self.forms, form) is not None
             and re.fullmatch(self.compilers, compiler) is not None
         )
@@ -89,20 +91,20 @@ REASONS: Table[tuple[Reason, ...]] = Table("families.toml", "the families", tupl
 def known_of(
     record: Record,
     family: FamilyKey,
-    operator: str,
+    suspect: str,
     form: str,
     excused: tuple[str, ...],
     suites: dict[FamilyKey, Known],
 ) -> Known | None:
     """Return what is known of a cell that does not pass; None if nothing is."""
     for reason in REASONS.shipped:
-        if reason.explains(family, operator, form, record.compiler):
+        if reason.explains(family, suspect, form, record.compiler):
             return Known(reason.name, f"{reason.what} ({reason.fault}; {reason.source})")
     kind = compiler_facts(record.compiler).family
     tests = [TESTS_OF_FORMS.get(form), TESTS_OF_COMPILERS.get(kind) if isinstance(kind, Family) else None]
     for test in excused:
         if any(pattern is not None and re.match(pattern, test) for pattern in tests):
-            return Known("torch's own tests", f"torch skips {test} for {operator}, or expects it to fail")
+            return Known("torch's own tests", f"torch skips {test} for {suspect}, or expects it to fail")
     return suites.get(family)
 
 
@@ -112,20 +114,20 @@ def known_from_suites(torch: str, device: str) -> dict[FamilyKey, Known]:
     Families of one operator are left out: a case of the suites says nothing about the operators of others.
     """
     known: dict[FamilyKey, Known] = {}
+    for record in committed_records(torch):
+        if record.verdict in RIGHT or record.device != device:
+            continue
+        lines = known_lines(record)
+        words = shorten(lines[0], 200) if lines else f"{record.cell} fails in the same way"
+        if record.error is not None or lines:
+            known.setdefault(family_of(record, ""), Known(f"suites: {record.cell}", words))
+    return known
+
+
+def committed_records(torch: str) -> Iterator[Record]:
+    """Yield the committed records of a release."""
     root = data_folder("results")
     for directory in find_results(root, needed=False) if root.is_dir() else ():
-        if not directory.parent.name.startswith(f"torch{torch.split('+', maxsplit=1)[0]}-"):
-            continue
-        try:
-            records = read_results(directory).records
-        except UsageError:
-            continue
-        for record in records:
-            if record.verdict in RIGHT or record.device != device:
-                continue
-            family = family_of(record, "")
-            lines = known_lines(record)
-            words = shorten(lines[0], 200) if lines else f"{record.cell} fails in the same way"
-            if record.error is not None or lines:
-                known.setdefault(family, Known(f"suites: {record.cell}", words))
-    return known
+        if directory.parent.name.startswith(f"torch{torch.split('+', maxsplit=1)[0]}-"):
+            with contextlib.suppress(UsageError):  # results that this version cannot read say nothing
+                yield from read_results(directory).records

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from recapture.base.text import one_line, shorten
@@ -12,8 +11,8 @@ from recapture.records.verdicts import SILENTLY_WRONG
 if TYPE_CHECKING:
     from recapture.records.record import Record
 
-BY_OPERATOR = frozenset({"value", "gradient", "shape", "mutation", "exception", "alias", "dtype"})
-"""Kinds of differences in which the operator is likely to be at fault; the others are the compiler's way with any."""
+BY_SUSPECT = frozenset({"value", "gradient", "shape", "mutation", "exception", "alias", "dtype"})
+"""Kinds of differences that depend on the operator or the step; the others are the compiler's way with any."""
 
 LONGEST_SIGNATURE = 160
 """Characters of a signature."""
@@ -34,20 +33,21 @@ class FamilyKey(NamedTuple):
     """What the members of a family share.
 
     `outcome` is the group of the verdict, `kind` that of the headline difference, or the type of the exception.
-    `operator` is empty where the operator does not matter.
+    `suspect` is the operator, or the step of a program of Python, that is likely at fault; empty where it does not
+    matter.
     """
 
     outcome: str
     kind: str
     signature: str
-    operator: str
+    suspect: str
 
     def __str__(self) -> str:
         """The family in one line."""
-        return f"{self.outcome}: {self.kind}: {self.signature}" + (f" ({self.operator})" if self.operator else "")
+        return f"{self.outcome}: {self.kind}: {self.signature}" + (f" ({self.suspect})" if self.suspect else "")
 
 
-def family_of(record: Record, operator: str) -> FamilyKey:
+def family_of(record: Record, suspect: str) -> FamilyKey:
     """Return the family of a cell that does not pass."""
     if record.verdict in SILENTLY_WRONG:
         difference = record.differences[0]
@@ -55,14 +55,16 @@ def family_of(record: Record, operator: str) -> FamilyKey:
         when = "after the capture" if difference.input in ("capture", "original") else ""
         sides = "" if difference.kind in ("value", "gradient", "mutation") else difference.detail
         parts = (place.group() if place else "", difference.unlike or "", when, sides)
-        by_operator = difference.kind in BY_OPERATOR
+        by_suspect = difference.kind in BY_SUSPECT
         outcome = record.verdict.facts.group
-        return FamilyKey(outcome, difference.kind, signature(" ".join(filter(None, parts))), operator * by_operator)
+        return FamilyKey(
+            outcome, difference.kind, signature(" ".join(filter(None, parts))), suspect if by_suspect else ""
+        )
     if record.error is not None:
         return FamilyKey(
             f"error at {record.phase}", record.error.type, signature(_first_lines(record.error.message)), ""
         )
-    return FamilyKey(str(record.verdict), record.phase or "", signature(record.reason or ""), operator)
+    return FamilyKey(str(record.verdict), record.phase or "", signature(record.reason or ""), suspect)
 
 
 def _first_lines(message: str) -> str:
@@ -77,11 +79,3 @@ def signature(text: str) -> str:
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
     return shorten(text, LONGEST_SIGNATURE)
-
-
-def grouped(records: Iterable[Record], operators: dict[str, str]) -> dict[FamilyKey, list[Record]]:
-    """Return the records of each family, the largest family first; `operators` are by suite."""
-    families: dict[FamilyKey, list[Record]] = {}
-    for record in records:
-        families.setdefault(family_of(record, operators[record.case.split("::")[0]]), []).append(record)
-    return dict(sorted(families.items(), key=lambda pair: (-len(pair[1]), pair[0])))

@@ -23,6 +23,8 @@ PROGRAMS = "programs.jsonl"
 SCREENED = "screened.jsonl"
 SUITES = "suites"
 RECORDS = "records"
+FINDINGS = "findings"
+COMPILERS = "changed_settings.py"
 FAMILIES = "families.json"
 REPORT = "families.md"
 
@@ -102,6 +104,12 @@ class GeneratedFolder:
     def suite_path(self, suite: GeneratedSuite) -> Path:
         """Return the file with the programs of a file."""
         return (self.path / SUITES / f"{suite.name}.py").absolute()
+
+    def write_compilers(self, text: str) -> Path:
+        """Write the file of compilers that a generation declares itself, and return its path."""
+        path = self.path / COMPILERS
+        write_atomically(path, text.encode())
+        return path
 
     def add_screened(self, record: Record) -> None:
         """Write what screening says of a cell."""

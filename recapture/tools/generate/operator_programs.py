@@ -23,6 +23,7 @@ from recapture.torch_api.operator_samples import (
     in_place_name,
     own_result,
     quiet_samples,
+    returns_unwritten,
     sampled_dtype,
     samples_of,
 )
@@ -88,6 +89,8 @@ class WrittenSample:
     others: str
     """The arguments after the first, as a method is called with them."""
     tensors: dict[str, Any]
+    unwritten: bool
+    """Whether the result is memory that nothing has written, of which only shape, dtype and strides can be judged."""
 
     @property
     def structure(self) -> tuple[Any, ...]:
@@ -118,7 +121,7 @@ def make_suite(entry: Any, request: OperatorRequest) -> GeneratedSuite:
                 if text is None:
                     continue
                 why = refusal(_file("", [*inputs, text]))
-                programs.append(MadeProgram(f"{form}_{index}", form, why))
+                programs.append(MadeProgram(f"{form}_{index}", form, why, unwritten=sample.unwritten))
                 parts += [text] if why is None else []
     taken = any(program.refused is None for program in programs)
     head = f'"""Torch\'s samples of `{request.operator}` as programs, seed {request.seed}."""\n\n'
@@ -184,7 +187,8 @@ def _written(entry: Any, sample: OperatorSample, reasons: list[str]) -> tuple[Wr
         return None
     for call in _spellings(entry.name, arguments, options):
         if _gives_alike(call, tensors, result):
-            return WrittenSample(call, arguments[0], ", ".join([*arguments[1:], *options]), tensors), result
+            others = ", ".join([*arguments[1:], *options])
+            return WrittenSample(call, arguments[0], others, tensors, returns_unwritten(entry, sample)), result
     reasons.append("no public call gives what its tests compare")
     return None
 
@@ -227,12 +231,13 @@ def _text(form: str, index: int, entry: Any, sample: WrittenSample, result: Any,
     if strided and not any(tensor.dim() for tensor in sample.tensors.values()):
         return None
     extra: dict[str, str] = {}
-    body = [f"return {sample.call}"]
+    zeroed = ".zero_()" * sample.unwritten
+    body = [f"return {sample.call}{zeroed}"]
     if form.endswith("in_place"):
         method = in_place_name(entry)
         if method is None or sample.first not in sample.tensors:
             return None
-        body = [f"return {sample.first}.{method}({sample.others})"]
+        body = [f"return {sample.first}.{method}({sample.others}){zeroed}"]
     elif form.endswith("out"):
         extra = _outputs(result) if entry.supports_out else {}
         if not extra:
@@ -243,7 +248,12 @@ def _text(form: str, index: int, entry: Any, sample: WrittenSample, result: Any,
         if not sample.tensors:
             return None
         change = "logical_not_()" if str(sample.tensors["t0"].dtype) == "torch.bool" else "mul_(2)"
-        body = [f"first = {sample.call}", f"t0.{change}", f"second = {sample.call}", "return first, second"]
+        body = [
+            f"first = {sample.call}{zeroed}",
+            f"t0.{change}",
+            f"second = {sample.call}{zeroed}",
+            "return first, second",
+        ]
     places = [place for place, tensor in enumerate(sample.tensors.values()) if tensor.requires_grad]
     if form == "backward" and not places:
         return None

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from recapture.pool.driver import Driver, Request
-from recapture.pool.worker_pool import cause_of_death
 from recapture.records.record import CellKey, Record
 from recapture.run.cell import CellResult, CellSpec
 from recapture.run.outcomes import OutcomeReader, check_result, explainable, recorded_fields
-from recapture.tools.generate.operator_programs import OperatorRequest
-from recapture.tools.generate.python_programs import PythonRequest
-from recapture.tools.generate.suite_files import GeneratedSuite
-from recapture.tools.generate.tasks import PYTHON_SUITE, SCREEN, SUITE
+from recapture.tools.generate.tasks import SCREEN
 
 if TYPE_CHECKING:
     from recapture.pool.protocol import Ended
@@ -26,96 +20,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SuiteRequest: TypeAlias = "OperatorRequest | PythonRequest"
-"""What is to be made of one file."""
-
-SUITE_SECONDS = 120.0
-"""Seconds that making the programs of an operator may take."""
-
-SUITE_MEMORY = 8 << 30
-"""Bytes of memory that making the programs of an operator may take."""
-
-SUITES = 20
-"""Files whose programs are made in one process: a fork takes longer than one of them."""
-
 AT_ONCE = 2
 """Groups for each job that are submitted, so that the server never waits for the next one."""
 
 
-def _next(queue: deque[T], busy: Collection[str], group: Callable[[T], str], at_once: int) -> T | None:
+def next_task(queue: deque[T], busy: Collection[str], group: Callable[[T], str], at_once: int) -> T | None:
     """Take the next task of a queue: one of a busy group, or of a new one while there are few groups."""
     if not queue or (len(busy) >= at_once and group(queue[0]) not in busy):
         return None
     return queue.popleft()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Limits:
-    """The limits of a cell, in seconds and bytes, and when to stop beginning cells, by `time.monotonic`."""
+    """The limits of a cell, in seconds and bytes, and when to stop beginning cells.
+
+    That is at a time of `time.monotonic`, or after so many cells that are not right; `failures` counts these.
+    """
 
     timeout: float
     memory: int
     deadline: float | None = None
+    until: int | None = None
+    failures: int = 0
 
     @property
     def passed(self) -> bool:
         """Whether no further cell shall begin."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
-
-
-@dataclass(frozen=True)
-class SuiteTask:
-    """The programs of one file, to be made in a process of its group."""
-
-    request: SuiteRequest
-    group: str
-
-    @property
-    def key(self) -> Hashable:
-        """What the programs are about."""
-        return self.request.subject
-
-
-class MakingPrograms:
-    """Makes the programs of files (implements `recapture.pool.driver.Work`); `receive` gets those of each.
-
-    What ends the process, or takes too long, has no programs.
-    """
-
-    def __init__(
-        self, pool: WorkerPool, requests: Iterable[SuiteRequest], jobs: int, receive: Callable[[GeneratedSuite], None]
-    ) -> None:
-        self._queue = deque(SuiteTask(request, str(index // SUITES)) for index, request in enumerate(requests))
-        self._at_once = AT_ONCE * jobs
-        self._receive = receive
-        self._driver: Driver[SuiteTask] = Driver(pool, self, timeout=SUITE_SECONDS, memory=SUITE_MEMORY)
-
-    def run(self) -> None:
-        """Make all programs."""
-        self._driver.run()
-
-    def next(self, running: Collection[SuiteTask]) -> SuiteTask | None:
-        """Return the next file, until enough groups are submitted."""
-        return _next(self._queue, {task.group for task in running}, lambda task: task.group, self._at_once)
-
-    def request(self, task: SuiteTask) -> Request:
-        """Return the request that makes the programs of a file."""
-        function = SUITE if isinstance(task.request, OperatorRequest) else PYTHON_SUITE
-        return Request(function, task.request, group=task.group)
-
-    def begun(self, task: SuiteTask) -> None:
-        """Do nothing."""
-
-    def ended(self, task: SuiteTask, ended: Ended) -> None:
-        """Pass on the programs."""
-        if ended.result is None or ended.status != 0:
-            self.given_up(task, f"making its programs failed: {cause_of_death(ended)}")
-        else:
-            self._receive(msgspec.json.decode(ended.result, type=GeneratedSuite))
-
-    def given_up(self, task: SuiteTask, reason: str) -> None:
-        """Note that a file has no programs."""
-        self._receive(GeneratedSuite(task.request.subject, task.request.name, lacking=reason))
+        late = self.deadline is not None and time.monotonic() >= self.deadline
+        return late or (self.until is not None and self.failures >= self.until)
 
 
 @dataclass(frozen=True)
@@ -173,7 +106,7 @@ class Screening:
         """Return the next cell, until enough groups are submitted."""
         if self._limits.passed:
             return None
-        return _next(self._queue, {cell.group for cell in running}, lambda cell: cell.group, self._at_once)
+        return next_task(self._queue, {cell.group for cell in running}, lambda cell: cell.group, self._at_once)
 
     def request(self, task: GeneratedCell) -> Request:
         """Return the request that runs a cell."""

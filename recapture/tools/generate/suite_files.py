@@ -20,13 +20,16 @@ LONGEST_REASON = 160
 class MadeProgram(msgspec.Struct, frozen=True):
     """One program: its name in the suite and its form; why eager refuses it, if it does.
 
-    `constructs` are those of Python that it has.
+    `steps` are the constructs and the expressions that a program of Python is made of, and `rewrites` say in which ways
+    it differs from the program that it is another spelling of.
     """
 
     name: str
     form: str
     refused: str | None = None
-    constructs: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
+    unwritten: bool = False
 
 
 class GeneratedSuite(msgspec.Struct, frozen=True):

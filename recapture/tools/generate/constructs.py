@@ -16,7 +16,7 @@ EXACT = frozenset({Operands.INTEGERS, Operands.BYTES, Operands.FLOATS})
 
 
 class Construct(NamedTuple):
-    """One step of a program: its text in two spellings, and the helper that it needs, by its name in `HELPERS`.
+    """One step of a program: its text in two spellings.
 
     `rewrite` says in which way the second spelling differs; it is empty where there is none. `operands` are those that
     the step is made with.
@@ -27,7 +27,6 @@ class Construct(NamedTuple):
     plain: str
     rewritten: str = ""
     rewrite: str = ""
-    helper: str = ""
     operands: frozenset[Operands] = frozenset(Operands)
 
     @property
@@ -82,7 +81,7 @@ if not hasattr(torch.ops.generated, "tripled"):
     LIBRARY.define("tripled(Tensor value) -> Tensor")
     LIBRARY.impl("tripled", lambda value: value * 3, "CompositeExplicitAutograd")
     LIBRARY.impl("tripled", lambda value: torch.empty_like(value), "Meta")""",
-    "Block": '''class Block(torch.nn.Module):
+    "BLOCK": '''class Block(torch.nn.Module):
     """A module with an attribute, a buffer that counts calls, and two modes."""
 
     def __init__(self):
@@ -97,8 +96,55 @@ if not hasattr(torch.ops.generated, "tripled"):
 
 
 BLOCK = Block()''',
+    "Bounded": '''class Bounded:
+    """A number that is at most nine."""
+
+    highest = 0
+
+    def __init__(self, value):
+        self._value = value
+
+    @property
+    def value(self):
+        """The number."""
+        return self._value
+
+    @value.setter
+    def value(self, value):
+        self._value = min(value, 9)
+
+    def scaled(self, value):
+        """Return the product with another number."""
+        return value * self._value''',
+    "Completed": '''class Counting(type):
+    """A class of classes that notes when one of these makes an object."""
+
+    def __call__(cls, value):
+        made = super().__call__()
+        made.value = value
+        return made
+
+
+class Completed(metaclass=Counting):
+    """An object that its metaclass completes."""
+
+    value = 0''',
+    "grown": '''def grown(value, parts=[]):
+    """Return the sum of an argument and of the number of calls, which a mutable default counts."""
+    parts.append(value)
+    return value + len(parts)''',
+    "RECENT": """RECENT = collections.deque([1, 2], maxlen=2)""",
+    "NUMBERS": '''def numbers():
+    """Yield numbers without an end."""
+    number = 0
+    while True:
+        number += 1
+        yield number
+
+
+NUMBERS = numbers()''',
 }
-"""Definitions of the written files, by name; a file has those that its programs use."""
+"""Definitions of the written files, by the name that programs use; a file has those that it needs."""
 
 CONSTRUCTS = (
     Construct(
@@ -203,7 +249,6 @@ CONSTRUCTS = (
         "$new = helper($a) + helper(right=$b, left=$a)",
         "$new = $a * 2 + 2 + ($a * 2 + $b)",
         "a helper inlined",
-        helper="helper",
     ),
     Construct(
         "generator",
@@ -234,7 +279,6 @@ CONSTRUCTS = (
         "entered = []\nwith noted(entered, n):\n    $new = $a + len(entered)\n$new = $new * len(entered)",
         "$new = ($a + 1) * 2",
         "a context manager inlined",
-        helper="noted",
     ),
     Construct(
         "gradient_mode",
@@ -249,7 +293,6 @@ CONSTRUCTS = (
         "pair = Pair($a, n)\npair.factor += 1\n$new = pair.scaled + $b",
         "$new = $a * (n + 1) + $b",
         "an object inlined",
-        helper="Pair",
     ),
     Construct(
         "attribute_of_a_tensor",
@@ -262,7 +305,6 @@ CONSTRUCTS = (
         "list_of_a_class",
         "a list of a class, which its objects change",
         "part = Counted($a)\n$new = part.value + len(Counted.made)",
-        helper="Counted",
     ),
     Construct(
         "module_with_modes",
@@ -270,14 +312,12 @@ CONSTRUCTS = (
         "BLOCK.train(n > 2)\nBLOCK.factor = n\n$new = BLOCK($a) + BLOCK.calls",
         "BLOCK.training, BLOCK.factor = n > 2, n\nBLOCK.calls += 1\n$new = ($a * n if n > 2 else $a - n) + BLOCK.calls",
         "a module inlined",
-        helper="Block",
     ),
     Construct(
         "hook_of_a_module",
         "a hook of a module that replaces its result",
         "hook = BLOCK.register_forward_hook(lambda module, inputs, output: output + inputs[0])\n"
         "BLOCK.eval()\n$new = BLOCK($a)\nhook.remove()",
-        helper="Block",
     ),
     Construct(
         "hook_of_a_gradient",
@@ -291,7 +331,6 @@ CONSTRUCTS = (
         "$new = Tripled.apply($a) + $b",
         "$new = $a * 3 + $b",
         "an autograd function inlined",
-        helper="Tripled",
     ),
     Construct(
         "custom_operator",
@@ -299,7 +338,6 @@ CONSTRUCTS = (
         "$new = torch.ops.generated.tripled($a) + $b",
         "$new = $a * 3 + $b",
         "an operator inlined",
-        helper="tripled",
         operands=EXACT,
     ),
     Construct(
@@ -321,8 +359,77 @@ CONSTRUCTS = (
         "global_variable",
         "a global that is assigned",
         "global LATEST\nLATEST = LATEST + n\n$new = $a + LATEST",
+        "global LATEST\nLATEST, $new = LATEST + n, $a + LATEST + n",
+        "another order",
+    ),
+    Construct(
+        "globals_of_the_module",
+        "a global that is assigned by its name",
         "globals()['LATEST'] += n\n$new = $a + LATEST",
-        "a variable for a global",
+        "setattr(sys.modules[__name__], 'LATEST', LATEST + n)\n$new = $a + LATEST",
+        "a function for an index",
+    ),
+    Construct(
+        "bounded_deque_kept",
+        "a global deque that drops its oldest item",
+        "RECENT.append(n)\n$new = $a + RECENT[0] + RECENT[-1]",
+    ),
+    Construct(
+        "generator_kept",
+        "a global generator that is read in each call",
+        "$new = $a + next(NUMBERS)",
+    ),
+    Construct(
+        "attribute_of_a_function",
+        "an attribute of a function that counts its calls",
+        "helper.calls = getattr(helper, 'calls', 0) + 1\n$new = $a + helper.calls",
+    ),
+    Construct(
+        "defaults_of_a_function",
+        "a default of a function that is assigned",
+        "helper.__defaults__ = (n,)\n$new = helper($a)",
+        "helper.__defaults__ = (n,)\n$new = $a * 2 + n",
+        "a helper inlined",
+    ),
+    Construct(
+        "mutable_default",
+        "a default of a function that the function changes",
+        "$new = $a + grown($k)",
+    ),
+    Construct(
+        "setter_of_a_property",
+        "a property that is assigned",
+        "bounded = Bounded(n)\nbounded.value = 8 + n\n$new = $a + bounded.value",
+        "$new = $a + min(8 + n, 9)",
+        "an object inlined",
+    ),
+    Construct(
+        "attribute_of_a_class",
+        "an attribute of a class that is assigned",
+        "Bounded.highest += n\n$new = $a + Bounded.highest",
+        "Bounded.highest = Bounded.highest + n\n$new = $a + Bounded(1).highest",
+        "an object for its class",
+    ),
+    Construct(
+        "method_replaced",
+        "a method of a class that is replaced",
+        "bounded = Bounded(n)\nBounded.scaled = lambda self, value: value - $k\n$new = bounded.scaled($a)",
+        "Bounded.scaled = lambda self, value: value - $k\n$new = $a - $k",
+        "a helper inlined",
+    ),
+    Construct(
+        "metaclass",
+        "a metaclass that completes new objects",
+        "$new = $a + Completed(n).value",
+        "$new = $a + n",
+        "an object inlined",
+    ),
+    Construct(
+        "arguments_of_an_exception",
+        "what the exception of a container says",
+        "try:\n    $new = {}['key']\nexcept KeyError as error:\n    $new = $a + len(error.args[0])",
+        "$new = $a + 3",
+        "an exception as a branch",
     ),
     Construct(
         "in_place",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from string import Template
 
 import msgspec
@@ -111,6 +110,7 @@ class Writer:
 HEAD = """import collections
 import contextlib
 import dataclasses
+import sys
 
 import torch
 
@@ -161,8 +161,8 @@ def _inputs(chance: random.Random) -> list[tuple[int, int, int]]:
 
 def _file(parts: list[str], head: str = "") -> str:
     """Return the source of a file of programs, with the helpers that they use."""
-    words = Counter(re.findall(r"\w+", "\n".join(parts)))
-    used = [text for name, text in HELPERS.items() if words[name] or words[name.upper()]]
+    words = frozenset(re.findall(r"\w+", "\n".join(parts)))
+    used = [text for name, text in HELPERS.items() if name in words]
     return suite_text(head + HEAD, [*used, *parts])
 
 

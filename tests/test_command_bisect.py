@@ -291,6 +291,23 @@ def test_the_memory_of_the_largest_process_decides(planted, capsys):
     assert report["trials"][0]["answer"]["numbers"][0] < 100
 
 
+@pytest.mark.slow
+def test_counts_of_what_torch_compiles_decide(planted, capsys):
+    """The planted torch compiles nothing: the program writes what its processes would."""
+    program = (
+        f"{VERSIONS}\nimport json, os\n"
+        "end = {'torch': '2.9.0', 'graphs': 5 if v('triton') >= (3, 9) else 2}\n"
+        "open(os.environ['RECAPTURE_COUNTS'], 'a').write(json.dumps({'end': end}) + '\\n')"
+    )
+    words = ("--good", "2.8.0", "--bad", "2.9.0", "--measure", "graphs", "--repeat", "1")
+    report = bisected(capsys, *words, program=program)
+    assert (report["bad"], report["culprit"], report["sure"]) == ("2.9.0", "Triton", True)
+    numbers = {trial["place"]: trial["answer"]["numbers"] for trial in report["trials"]}
+    assert numbers["2.9.0"] == [5.0]
+    assert _run(["bisect", *words[:4], "--measure", "saved-for-backward", "--", "python", "-c", "pass"]) == 2
+    assert "has no number on 2.8.0: no process of the command imports torch" in capsys.readouterr().err
+
+
 def plant(planted):
     """Twenty regressions: the condition of each, its first bad release, and what turns it bad."""
     releases = list(planted.releases)

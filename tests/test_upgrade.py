@@ -23,8 +23,9 @@ from recapture.base.errors import EnvironmentUnfitError
 from recapture.base.locks import locked
 from recapture.command.main import _run
 from recapture.images.interpreter import Interpreter
-from recapture.tools.upgrade import pytest_outcomes, rounds
+from recapture.tools.upgrade import process_counts, pytest_outcomes, rounds
 from recapture.tools.upgrade.comparison import TestHistory, compare, grouped
+from recapture.tools.upgrade.compile_counts import FrameCounts, frame_changes
 from recapture.tools.upgrade.outcomes import OutcomeFile, TestOutcome, failure
 from recapture.tools.upgrade.rounds import Round
 
@@ -483,6 +484,100 @@ def is_alive(pid):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+# what torch compiles in the command's processes
+
+
+COMPILED = """
+import torch
+def helper(x):
+    torch._dynamo.graph_break()
+    return x + 1
+@torch.compile(backend="eager", dynamic=False)
+def call(x):
+    return helper(x * 2)
+def test_it():
+    for size in SIZES:
+        call(torch.ones(size))
+"""
+
+
+def counted(project, program, *count):
+    """The counts of a program that runs in this Python."""
+    write(project, program, "program.py")
+    words = [sys.executable, "program.py"]
+    round_ = Round(folder=project.parent / "counted", words=words, root=project, timeout=60.0, key="k", count=count)
+    return round_.run(Interpreter.here()).counts
+
+
+def test_graphs_breaks_and_recompiles_are_counted_by_function(project):
+    program = COMPILED.replace("SIZES", "(2, 3, 4)") + "\ntest_it()\n"
+    counts = counted(project, program, "compiled")
+    assert (counts.graphs >= 3, counts.breaks, counts.recompiles) == (True, 1, 4)
+    assert {name: (row.breaks, row.recompiles) for name, row in counts.frames.items()} == {
+        "program.py:call": (0, 2),
+        "program.py:helper": (1, 2),
+    }
+
+
+def test_what_is_saved_for_backward_is_counted_once_and_without_parameters(project):
+    program = (
+        "import torch\n"
+        "weight = torch.ones(1000, requires_grad=True)\n"
+        "for _ in range(3):\n"
+        "    middle = weight * 2\n"
+        "    (middle.exp() + middle.sin()).sum().backward()\n"
+    )
+    counts = counted(project, program, "saved")
+    assert counts.saved == 8000  # the argument of the sine, and the result of exp
+    assert counts.graphs == 0
+
+
+def test_a_command_without_torch_has_no_counts_and_keeps_another_sitecustomize(project, monkeypatch):
+    other = project.parent / "other"
+    other.mkdir()
+    (other / "sitecustomize.py").write_text("import builtins\nbuiltins.planted = 43\n")
+    monkeypatch.setenv("PYTHONPATH", str(other))
+    counts = counted(project, "open('seen', 'w').write(str(planted))", "compiled", "saved", "instructions")
+    assert (project / "seen").read_text() == "43"
+    assert (counts.graphs, counts.breaks, counts.saved, counts.instructions) == (None, None, None, None)
+
+
+def test_a_function_with_more_breaks_than_the_baseline_fails_the_gate(project, capsys):
+    write(project, COMPILED.replace("SIZES", "(2,)").replace("    torch._dynamo.graph_break()\n", ""))
+    words = ("upgrade", "--across", "here", "--confirm", "0", "--runs", "1", "--frames")
+    python = ("--", sys.executable, "-m", "pytest", "-q")
+    assert _run([*words, "--write-baseline", "b.json", *python]) == 0
+    assert json.loads((project / "b.json").read_text())["releases"]["here"]["frames"] == {}
+    capsys.readouterr()
+    gate = ("upgrade", "--across", "here", "--baseline", "b.json", *python)
+    assert _run(gate) == 0
+    capsys.readouterr()
+    write(project, COMPILED.replace("SIZES", "(2,)"))
+    assert _run(gate) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("1 function with more graph breaks or recompiles on here")
+    assert "test_it.py:helper: 0 breaks, 0 recompiles → 1 break, 0 recompiles" in out
+    assert _run([*words, "--write-baseline", "b.json", *python]) == 0
+    assert json.loads((project / "b.json").read_text())["releases"]["here"]["frames"] == {
+        "test_it.py:helper": {"breaks": 1}
+    }
+
+
+def test_a_function_that_counts_otherwise_each_time_is_left_out():
+    one, two = FrameCounts(breaks=1), FrameCounts(breaks=2)
+    assert [
+        change.frame for change in frame_changes([{"f": one, "g": one}, {"f": one, "g": two}], {"f": two, "g": two})
+    ] == ["f"]
+    assert frame_changes([{"f": one}, None], {"f": two}) == []
+    assert frame_changes([{"f": one}], None) == []
+    (fewer,) = frame_changes([{"f": two}], {})
+    assert (fewer.worse, fewer.sentence) == (False, "f: 2 breaks, 0 recompiles → 0 breaks, 0 recompiles")
+
+
+def test_the_names_that_the_counting_module_uses_are_the_same():
+    assert (rounds.COUNTS_VARIABLE, rounds.COUNT_VARIABLE) == (process_counts.COUNTS, process_counts.COUNT)
 
 
 # the files that users copy

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from recapture.base.decode import Format
 from recapture.base.errors import UsageError
+from recapture.tools.upgrade.compile_counts import CompileCounts, FrameCounts
 from recapture.tools.upgrade.outcomes import OUTCOMES, Failure, TestOutcome, Warned
 from recapture.tools.upgrade.rounds import RoundResult
 from recapture.tools.upgrade.upgrade import PlaceResult
@@ -19,12 +20,16 @@ _ROW = re.compile(r"(?P<outcome>[a-z ]+?)(?: (?P<signature>[0-9a-f]{10}) (?P<typ
 
 
 class _Release(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """One environment: its packages under test, its tests, those that are flaky, and its warnings."""
+    """One environment: its packages under test, its tests, those that are flaky, and its warnings.
+
+    `frames` are the functions with graph breaks or recompiles; None where they were not counted.
+    """
 
     packages: dict[str, str] = {}
     flaky: tuple[str, ...] = ()
     tests: dict[str, str] = {}
     warnings: tuple[str, ...] = ()
+    frames: dict[str, FrameCounts] | None = None
 
 
 class Baseline(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -33,6 +38,11 @@ class Baseline(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     schema: int
     command: tuple[str, ...]
     releases: dict[str, _Release]
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether graph breaks and recompiles were counted."""
+        return any(release.frames is not None for release in self.releases.values())
 
 
 def _check(baseline: Baseline) -> None:
@@ -51,7 +61,7 @@ FORMAT: Format[Baseline] = Format(Baseline, "baseline", 1, _check)
 
 def baseline_text(command: Sequence[str], results: Sequence[PlaceResult]) -> str:
     """Return the baseline file of these environments; one that could not be used is left out."""
-    releases = {}
+    releases: dict[str, dict[str, object]] = {}
     for result in results:
         if not result.rounds:
             continue
@@ -64,10 +74,21 @@ def baseline_text(command: Sequence[str], results: Sequence[PlaceResult]) -> str
             "tests": {row.test: _row(row) for row in rows},
             "warnings": [f"{warned.category}: {warned.message}" for warned in result.warnings],
         }
+        frames = _steady(result.frames)
+        if frames is not None:
+            releases[result.name]["frames"] = msgspec.to_builtins(frames)
     if not releases:
         raise UsageError("no environment could be used: there is no baseline to write")
     document = {"schema": 1, "command": list(command), "releases": releases}
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _steady(runs: Sequence[Mapping[str, FrameCounts] | None]) -> dict[str, FrameCounts] | None:
+    """Return the counts of the functions that count alike in each run; None where they are not known."""
+    first, *others = runs or [None]
+    if first is None:
+        return None
+    return {frame: counts for frame, counts in first.items() if all(run and run.get(frame) == counts for run in others)}
 
 
 _PACKAGES = ("torch", "torchvision", "triton", "numpy", "scipy", "setuptools")
@@ -105,6 +126,10 @@ def as_result(baseline: Baseline, name: str) -> PlaceResult:
         warnings.append(Warned(category=category, message=message))
     flaky = [TestOutcome(test=test, outcome="passed") for test in release.flaky]
     result = RoundResult(
-        tests=(*rows, *flaky), planned=len(rows) + len(flaky), unlike=release.flaky, warnings=tuple(warnings)
+        tests=(*rows, *flaky),
+        planned=len(rows) + len(flaky),
+        unlike=release.flaky,
+        warnings=tuple(warnings),
+        counts=CompileCounts(frames=release.frames) if release.frames is not None else None,
     )
     return PlaceResult(name=f"{chosen} of the baseline file", packages=release.packages, rounds=(result,))

@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
 from recapture.base.text import shorten
 from recapture.tools.upgrade.command_bisect import Answer, State
+from recapture.tools.upgrade.compile_counts import CompileCounts, Count
 from recapture.tools.upgrade.outcomes import COMMAND, NOT_RUN, TestOutcome
 from recapture.tools.upgrade.places import Place, Places, sources_digest
 from recapture.tools.upgrade.rounds import Round, RoundResult
@@ -36,13 +37,46 @@ Worse = Literal["higher", "lower"]
 Figure = Callable[[RoundResult, str], float | None]
 """Returns the number of one run, of its result and its output; None if it has none."""
 
-Measure = Literal["seconds", "peak-memory"]
+Measure = Literal[
+    "seconds", "peak-memory", "saved-for-backward", "graphs", "breaks", "recompiles", "compile-instructions"
+]
 
-MEASURES: dict[Measure, Figure] = {
-    "seconds": lambda result, _: result.seconds,
-    "peak-memory": lambda result, _: result.memory / 1e6 if result.memory else None,
+
+class Measured(NamedTuple):
+    """A number of a run that needs no output: what reads it, and what must be counted for it."""
+
+    figure: Figure
+    needs: tuple[Count, ...] = ()
+    absent: str = "the command has no process whose memory is known"
+    """Why a run may have no such number."""
+
+
+_NO_TORCH = "no process of the command imports torch and ends by itself"
+_OLD_TORCH = f"{_NO_TORCH}, or its torch is older than 2.6"
+
+MEASURES: dict[Measure, Measured] = {
+    "seconds": Measured(lambda result, _: result.seconds),
+    "peak-memory": Measured(lambda result, _: result.memory / 1e6 if result.memory else None),
+    "saved-for-backward": Measured(
+        lambda result, _: _counted(result, lambda counts: counts.saved, 1e6), ("saved",), _NO_TORCH
+    ),
+    "graphs": Measured(lambda result, _: _counted(result, lambda counts: counts.graphs), ("compiled",), _NO_TORCH),
+    "breaks": Measured(lambda result, _: _counted(result, lambda counts: counts.breaks), ("compiled",), _OLD_TORCH),
+    "recompiles": Measured(
+        lambda result, _: _counted(result, lambda counts: counts.recompiles), ("compiled",), _OLD_TORCH
+    ),
+    "compile-instructions": Measured(
+        lambda result, _: _counted(result, lambda counts: counts.instructions),
+        ("instructions",),
+        f"{_NO_TORCH}, it compiles nothing, or this machine counts no instructions",
+    ),
 }
-"""Numbers of a run that need no output: its seconds, and the megabytes of its largest process."""
+"""The megabytes are those of the largest process, and of what one process saves for its backward passes at a time."""
+
+
+def _counted(result: RoundResult, number: Callable[[CompileCounts], int | None], unit: float = 1.0) -> float | None:
+    value = number(result.counts) if result.counts is not None else None
+    return value / unit if value is not None else None
 
 
 @dataclass(kw_only=True)
@@ -55,6 +89,7 @@ class CommandProbe:
     places: Places
     timeout: float
     test: str | None = None
+    count: tuple[Count, ...] = ()
 
     def __call__(self, place: Place, *, run: int = 1) -> Answer:
         """Return the answer of a place; what an earlier call has run is not run again."""
@@ -86,11 +121,20 @@ class CommandProbe:
                 self.places.key(place),
                 sources_digest(self.root, self.state),
                 *(only or ()),
+                *self.count,
             ]
         )
         key = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
         folder = self.state / f"{re.sub(r'[^A-Za-z0-9.+-]', '_', place.name)}-{key[:12]}" / f"run-{run}"
-        return Round(folder=folder, words=self.words, root=self.root, timeout=self.timeout, key=key, only=only)
+        return Round(
+            folder=folder,
+            words=self.words,
+            root=self.root,
+            timeout=self.timeout,
+            key=key,
+            only=only,
+            count=self.count,
+        )
 
     def _of_status(self, result: RoundResult) -> Answer:
         """Return the answer of the exit status: 0 is good, 125 says nothing, every other is bad."""
@@ -149,6 +193,7 @@ class NumberProbe:
     figure: Figure
     worse: Worse
     repeats: int = REPEATS
+    absent: str = "--metric matches nothing that it prints"
     _middle: float = field(default=math.nan, init=False)
 
     def calibrate(self, good: Place, bad: Place) -> str:
@@ -156,7 +201,7 @@ class NumberProbe:
         ends = [self._numbers(place, self.repeats) for place in (good, bad)]
         if not all(ends):
             missing = good if not ends[0] else bad
-            raise UsageError(f"the command has no number on {missing.name}: --metric matches nothing that it prints")
+            raise UsageError(f"the command has no number on {missing.name}: {self.absent}")
         sign = 1 if self.worse == "higher" else -1
         low, high = (sorted(sign * number for number in numbers) for numbers in ends)
         if low[-1] >= high[0]:

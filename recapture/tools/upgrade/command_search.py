@@ -64,7 +64,7 @@ class CommandSearchOptions:
     measure: Measure | None = option(
         "--measure",
         default=None,
-        help="A number of recapture decides: seconds, or megabytes.",
+        help="A number of recapture decides; the memory is in megabytes.",
     )
 
     @property
@@ -77,7 +77,7 @@ class CommandSearchOptions:
         if self.worse is not None and self.metric is None and self.measure is None:
             raise UsageError("--worse is for --metric and --measure")
         if self.measure is not None:
-            return MEASURES[self.measure]
+            return MEASURES[self.measure].figure
         return printed_number(self.metric) if self.metric is not None else None
 
     @property
@@ -111,12 +111,15 @@ def bisect_words(
         places=places,
         timeout=options.timeout,
         test=search.test,
+        count=MEASURES[search.measure].needs if search.measure is not None else (),
     )
     with held(state):
         if figure is None:
             report = _searched(Search(words, command, echo_error), line, state, trusted=good is not None)
         else:
             number = NumberProbe(command, figure, search.worse or "higher", search.repeat)
+            if search.measure is not None:
+                number.absent = MEASURES[search.measure].absent
             # Several runs are one answer of it already.
             runs = Search(words, number, echo_error, confirmations=1)
             runs.report.never = number.calibrate(line[0], line[-1])

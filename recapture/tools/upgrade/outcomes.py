@@ -236,10 +236,15 @@ class OutcomeFile:
 def _own_place(frames: Sequence[_Frame], root: Path) -> tuple[str, int]:
     """Return the innermost frame of the user's own code as ``file:function``, and its line."""
     for path, name, line in reversed(frames):
-        inside = os.path.relpath(path, root) if path.startswith("/") else path
-        if not inside.startswith("..") and not _INSTALLED.search(path) and not path.startswith("<"):
+        if inside := own_path(path, root):
             return f"{inside}:{name}", line or 0
     return "", 0
+
+
+def own_path(path: str, root: Path) -> str:
+    """Return a file of the user's own code relative to its folder; empty for another file, or what is none."""
+    inside = os.path.relpath(path, root) if path.startswith("/") else path
+    return "" if inside.startswith("..") or _INSTALLED.search(path) or path.startswith("<") else inside
 
 
 def _operator(message: str, frames: Sequence[_Frame]) -> str:

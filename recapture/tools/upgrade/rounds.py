@@ -27,10 +27,14 @@ from recapture.base.paths import module_file
 from recapture.base.scrub import scrub
 from recapture.images.interpreter import Interpreter
 from recapture.pool.worker import PR_SET_PDEATHSIG, set_process_option
+from recapture.tools.upgrade.compile_counts import CompileCounts, Count, read_counts
 from recapture.tools.upgrade.outcomes import COMMAND, NOT_RUN, OutcomeFile, TestOutcome, Warned, failure
 
 OUTCOMES_VARIABLE, SELECT_VARIABLE, CANNOT_WRITE = "RECAPTURE_OUTCOMES", "RECAPTURE_SELECT", 74
 """The names and the exit status of `pytest_outcomes`, which is not imported, because it needs pytest."""
+
+COUNTS_VARIABLE, COUNT_VARIABLE = "RECAPTURE_COUNTS", "RECAPTURE_COUNT"
+"""The names of `process_counts`, which is not imported, because it is Python's own ``sitecustomize``."""
 
 MOST_DEATHS = 25
 """Times that pytest may die in one round before the tests that are left count as not run."""
@@ -51,7 +55,7 @@ KEY = "key"
 """The file of a round that names what decides its outcomes."""
 
 _OUTCOMES, _OUTPUT, _SUMMARY, _SELECT = "outcomes.jsonl", "output.txt", "summary.json", "select.json"
-_MEMORY = "memory"
+_MEMORY, _COUNTS, _COUNTING = "memory", "counts.jsonl", "counting"
 
 _SUPERVISOR = module_file("tools", "upgrade", "supervisor.py")
 
@@ -67,7 +71,7 @@ class RoundResult(msgspec.Struct, frozen=True, kw_only=True):
     `planned` is the number of tests that were to run, with the files that cannot be collected and the command itself.
     `memory` are the bytes of its largest process, 0 if that is not known.
     `unlike` are tests with two outcomes in this round. `deaths` is how often the command died before its end, and
-    `status` its last exit status.
+    `status` its last exit status. `counts` are there if they were asked for.
     """
 
     tests: tuple[TestOutcome, ...]
@@ -78,6 +82,7 @@ class RoundResult(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     memory: int = 0
     deaths: int = 0
+    counts: CompileCounts | None = None
 
 
 class _End(NamedTuple):
@@ -92,7 +97,8 @@ class Round:
     """One round of a command: `folder` is its own, `words` the command, `root` the folder in which it runs.
 
     A command from which nothing new was heard for `timeout` seconds is killed. `key` names what decides the outcomes: a
-    round that was begun with another key begins anew. `only` are the tests to run, None for all.
+    round that was begun with another key begins anew. `only` are the tests to run, None for all, and `count`
+    is what is counted in the command's processes.
     """
 
     folder: Path
@@ -101,7 +107,7 @@ class Round:
     timeout: float
     key: str
     only: Collection[str] | None = None
-    variables: Mapping[str, str] | None = None
+    count: tuple[Count, ...] = ()
 
     def result(self) -> RoundResult | None:
         """Return the result of a complete round; None if it was not run to its end."""
@@ -145,6 +151,10 @@ class Round:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(key, self.key.encode())
+        if self.count:
+            (self.folder / _COUNTING).mkdir(exist_ok=True)
+            text = module_file("tools", "upgrade", "process_counts.py").read_bytes()
+            write_atomically(self.folder / _COUNTING / "sitecustomize.py", text)
         plugin = self.folder / "plugin"
         plugin.mkdir(exist_ok=True)
         write_atomically(
@@ -201,7 +211,10 @@ class Round:
         own |= {"PYTEST_ADDOPTS": " ".join(options), OUTCOMES_VARIABLE: str(self.folder / _OUTCOMES)}
         own[SELECT_VARIABLE] = str(self.folder / _SELECT)
         own.setdefault("PYTHONHASHSEED", "0")  # else the order of sets differs from run to run, and messages with it
-        return own | dict(self.variables or {})
+        if self.count:
+            own["PYTHONPATH"] = os.pathsep.join([str(self.folder / _COUNTING), own["PYTHONPATH"]])
+            own |= {COUNTS_VARIABLE: str(self.folder / _COUNTS), COUNT_VARIABLE: ",".join(self.count)}
+        return own
 
     def _closed(self, outcomes: OutcomeFile, end: _End, seconds: float, deaths: int) -> RoundResult:
         """Return the result: each planned test has an outcome, and so has the command."""
@@ -228,6 +241,7 @@ class Round:
             seconds=round(seconds, 2),
             memory=self._memory(),
             deaths=deaths,
+            counts=read_counts(self.folder / _COUNTS, self.root) if self.count else None,
         )
 
     def _memory(self) -> int:

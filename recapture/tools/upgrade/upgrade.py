@@ -24,6 +24,7 @@ from recapture.tools.upgrade.comparison import (
     new_warnings,
     suspects,
 )
+from recapture.tools.upgrade.compile_counts import FrameChange, FrameCounts, frame_changes
 from recapture.tools.upgrade.outcomes import COMMAND, ENVIRONMENT, NOT_RUN, TestOutcome, Warned
 from recapture.tools.upgrade.places import Place, Places, sources_digest
 from recapture.tools.upgrade.rounds import Round, RoundResult
@@ -57,6 +58,11 @@ class PlaceResult(msgspec.Struct, frozen=True, kw_only=True):
         return history
 
     @property
+    def frames(self) -> list[dict[str, FrameCounts] | None]:
+        """The counts by function in each run of the whole command in which they were counted; None if unknown."""
+        return [result.counts.frames for result in self.rounds if result.counts is not None]
+
+    @property
     def warnings(self) -> tuple[Warned, ...]:
         """The warnings of deprecation in the first run."""
         return self.rounds[0].warnings if self.rounds else ()
@@ -78,6 +84,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     changes: tuple[Change, ...] = ()
     groups: tuple[Group, ...] = ()
+    frames: tuple[FrameChange, ...] = ()
     warnings: tuple[Warned, ...] = ()
     packages: tuple[tuple[str, str, str], ...] = ()
     problem: str = ""
@@ -87,6 +94,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     def bad(self) -> list[Change]:
         """The changes for the worse."""
         return [change for change in self.changes if change.category in BAD]
+
+    @property
+    def worse_frames(self) -> list[FrameChange]:
+        """The functions with more graph breaks or recompiles."""
+        return [change for change in self.frames if change.worse]
 
 
 class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,8 +114,11 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def worse(self) -> bool:
-        """Whether something is newly failing, failing for another reason or not collected in any environment."""
-        return any(comparison.bad for comparison in self.places)
+        """Whether something is newly failing, failing for another reason or not collected in any environment.
+
+        So is a function with more graph breaks or recompiles, where these are counted.
+        """
+        return any(comparison.bad or comparison.worse_frames for comparison in self.places)
 
     @property
     def headline(self) -> str:
@@ -114,11 +129,14 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             if comparison.problem:
                 parts.append(f"{comparison.name} could not be tried")
-            elif comparison.bad:
+            elif comparison.bad or comparison.worse_frames:
                 causes = [group for group in comparison.groups if group.category in BAD]
-                what = plural(len(comparison.bad), "test")
                 causes_text = "one cause" if len(causes) == 1 else f"{len(causes)} causes"
-                parts.append(f"{what} worse on {comparison.name}, {causes_text}")
+                tests = f"{plural(len(comparison.bad), 'test')} worse on {comparison.name}, {causes_text}"
+                functions = plural(len(comparison.worse_frames), "function")
+                more = f"{functions} with more graph breaks or recompiles on {comparison.name}"
+                parts += [tests] if comparison.bad else []
+                parts += [more] if comparison.worse_frames else []
             else:
                 parts.append(f"nothing is worse on {comparison.name}")
         flaky = f"; {plural(len(self.flaky), 'flaky test')}, blamed on no release" if self.flaky else ""
@@ -130,7 +148,8 @@ class Upgrade:
     """Runs `words` in the folder `root` at each of the `places`, the baseline first; `state` keeps what was run.
 
     The baseline runs `runs` times, and tests that look worse run `confirm` times more on both sides, so that a test
-    that disagrees with itself is known. With `saved`, a baseline from a file takes the place of the first environment.
+    that disagrees with itself is known. With `frames`, graph breaks and recompiles are counted. With `saved`, a
+    baseline from a file takes the place of the first environment.
     """
 
     words: tuple[str, ...]
@@ -141,6 +160,7 @@ class Upgrade:
     timeout: float
     runs: int = 3
     confirm: int = 5
+    frames: bool = False
     saved: Callable[[str], PlaceResult] | None = None
     show: Callable[[str], object] = lambda _: None
     _keys: dict[str, str] = field(default_factory=dict)
@@ -224,10 +244,20 @@ class Upgrade:
             )
             self._keys[place.name] = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
         key = self._keys[place.name]
+        if self.frames and only is None:
+            key += "compiled"
         if only is not None:
             key += hashlib.sha256("\0".join(only).encode(errors="surrogateescape")).hexdigest()
         folder = self.state / re.sub(r"[^\w.+-]", "_", place.name) / name
-        return Round(folder=folder, words=self.words, root=self.root, timeout=self.timeout, key=key, only=only)
+        return Round(
+            folder=folder,
+            words=self.words,
+            root=self.root,
+            timeout=self.timeout,
+            key=key,
+            only=only,
+            count=("compiled",) if self.frames and only is None else (),
+        )
 
     def _confirmed(self, results: list[PlaceResult]) -> list[PlaceResult]:
         """Return the results with further runs of the tests that look worse, on both sides."""
@@ -281,6 +311,7 @@ class Upgrade:
             counts=dict(sorted(counts.items())),
             changes=tuple(changes),
             groups=tuple(grouped(changes, old.packages, new.packages)),
+            frames=tuple(frame_changes(old.frames, new.frames[0])) if old is not new and new.frames else (),
             warnings=tuple(new_warnings(old.warnings, new.warnings)) if old is not new and old.rounds else (),
             packages=tuple(packages),
             problem=new.problem,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,11 +14,8 @@ from recapture.report.terminal_writer import print_document
 from recapture.tools.upgrade.baseline import as_result, baseline_text, read_baseline
 from recapture.tools.upgrade.command_options import CommandAfterDashes, CommandOptions, held, words_after_dashes
 from recapture.tools.upgrade.places import find_places
-from recapture.tools.upgrade.upgrade import PlaceResult, Upgrade
+from recapture.tools.upgrade.upgrade import Upgrade
 from recapture.tools.upgrade.upgrade_report import upgrade_document, upgrade_junit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WORSE = 1
 """Exit status if something is worse than in the baseline."""
@@ -42,6 +38,11 @@ WORSE = 1
     default=5,
     show_default=True,
     help="Further runs, on both sides, of the tests that look worse.",
+)
+@click.option(
+    "--frames",
+    is_flag=True,
+    help="Also count graph breaks and recompiles in each function of your code; needs torch 2.6 or newer.",
 )
 @click.option("--again", is_flag=True, help="Run again what earlier calls have run.")
 @click.option("--baseline", "saved", type=PathParameter(), help="Compare with this file instead of the first release.")
@@ -66,6 +67,7 @@ def upgrade_command(
     fail_on: str | None,
     form: str,
     *,
+    frames: bool,
     again: bool,
 ) -> int:
     """Run COMMAND, such as a test suite, on several releases of torch, and say what is new on each.
@@ -80,6 +82,7 @@ def upgrade_command(
     chosen = find_places(across, options.index)
     root = Path.cwd()
     state = options.folder("upgrade", words, root)
+    baseline = read_baseline(saved) if saved is not None else None
     upgrade = Upgrade(
         words=words,
         root=root,
@@ -89,7 +92,8 @@ def upgrade_command(
         timeout=options.timeout,
         runs=runs,
         confirm=confirm,
-        saved=_saved(saved),
+        frames=frames or (baseline is not None and baseline.has_frames),
+        saved=(lambda name: as_result(baseline, name)) if baseline is not None else None,
         show=echo_error,
     )
     if saved is None and len(chosen) < 2 and written is None:
@@ -109,10 +113,3 @@ def upgrade_command(
     if report.worse and (fail_on or ("new" if saved is not None else "never")) == "new":
         return WORSE
     return max(result.status for result in results)
-
-
-def _saved(path: Path | None) -> Callable[[str], PlaceResult] | None:
-    if path is None:
-        return None
-    baseline = read_baseline(path)
-    return lambda name: as_result(baseline, name)

@@ -56,7 +56,7 @@ def _section(report: UpgradeReport, comparison: Comparison, *, whole: bool) -> l
         return [Heading(comparison.name), Paragraph(f"This environment could not be used: {comparison.problem}")]
     groups = [group for group in comparison.groups if group.category not in ("still_failing", "new_test", "flaky")]
     alike = [group for group in comparison.groups if group.category in ("still_failing", "new_test")]
-    if not groups and not alike and not comparison.warnings:
+    if not groups and not alike and not comparison.warnings and not comparison.frames:
         return []
     blocks: list[Block] = [Heading(f"{comparison.name}, against {comparison.against}")]
     for group in groups:
@@ -64,6 +64,9 @@ def _section(report: UpgradeReport, comparison: Comparison, *, whole: bool) -> l
     for category in dict.fromkeys(group.category for group in alike):
         number = sum(len(group.tests) for group in alike if group.category == category)
         blocks.append(Paragraph(f"{plural(number, 'test')} {CATEGORIES[category]}"))
+    if comparison.frames:
+        blocks.append(Paragraph(f"graph breaks and recompiles differ in {plural(len(comparison.frames), 'function')}:"))
+        blocks.append(Items([Item(change.sentence) for change in comparison.frames]))
     if comparison.warnings:
         blocks.append(Paragraph(f"{plural(len(comparison.warnings), 'new warning')} that something is deprecated:"))
         rows = [Item(shorten(f"{row.category}: {row.message}", LONGEST)) for row in comparison.warnings]

@@ -109,7 +109,7 @@ class Worker:
         if issue is not None:
             write_atomically(self.folder / ISSUE, issue["issue"].encode(errors="backslashreplace"))
         if self.options.across is not None:
-            history = self._facts_of("bisect", address, *device, "--across", self.options.across)
+            history = self._facts_of("bisect", address, *device, "--across", self.options.across, "--yes")
             if history is not None:
                 first = [turn["image"] for turn in history["boundaries"] if turn["kind"] == "first_bad"]
                 finding = msgspec.structs.replace(

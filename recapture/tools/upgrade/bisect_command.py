@@ -12,7 +12,7 @@ from recapture.base.text import plural
 from recapture.cases.collection import find_suites
 from recapture.command.options import PathParameter, check_device, takes
 from recapture.command.output import echo, print_json
-from recapture.machine.pins import Image, find_image, load_images
+from recapture.machine.pins import Image, find_image, find_release, load_images
 from recapture.records.directories import find_results, read_results
 from recapture.records.record import Record
 from recapture.report import summary
@@ -25,6 +25,7 @@ from recapture.tools.upgrade.cell_bisect import (
     ReleaseSearch,
     lock_changes,
     may_run,
+    recorded_cell,
     search_packages,
     search_releases,
 )
@@ -67,9 +68,9 @@ def bisect_command(
 
     CELL is SUITE::NAME::COMPILER. What the results have recorded is not run again; between two images that differ, and
     that have others between them, the cell runs in environments made with uv; where these are there already, up to four
-    run beside each other. With --good and --bad of one torch release, such as an image and its drifted twin, packages
-    are exchanged one by one. With --image and --package, one image gets other versions of one package: those between
-    its own and the one named.
+    run beside each other. --across names the only releases to try. With --good and --bad of one torch release, such as
+    an image and its drifted twin, packages are exchanged one by one. With --image and --package, one image gets other
+    versions of one package: those between its own and the one named.
 
     COMMAND is any command: it is good if it ends with status 0, undecided with 125, and bad otherwise, as for git
     bisect run. With --test, one test of pytest decides, and with --metric a number that it prints. It is searched over
@@ -87,12 +88,27 @@ def bisect_command(
             raise UsageError("--image, --package and --no-run are for a cell")
         bisect_words(words, good, bad, of_command, options, yes=yes, as_json=as_json)
         return
-    if of_command.given:
-        raise UsageError("--across, --test, --metric and the like are for a command: write it after two dashes")
+    if of_command.only_for_commands:
+        raise UsageError("--test, --metric and the like are for a command: write it after two dashes")
     if cell is None:
         raise UsageError("name a cell, SUITE::NAME::COMPILER, or a command after two dashes")
+    if of_command.across is not None and (good is not None or within is not None):
+        raise UsageError("--across names the releases of a cell: give neither --good and --bad nor --image with it")
+    releases = None if of_command.across in (None, "all") else str(of_command.across).split(",")
+    along = None if releases is None else [find_release(name.strip()) for name in releases]
     _bisect_cell(
-        cell, good, bad, within, package, results, device, options.keep, no_run=no_run, yes=yes, as_json=as_json
+        cell,
+        good,
+        bad,
+        within,
+        package,
+        results,
+        device,
+        options.keep,
+        across=along,
+        no_run=no_run,
+        yes=yes,
+        as_json=as_json,
     )
 
 
@@ -106,11 +122,12 @@ def _bisect_cell(
     device: str,
     keep: int | None,
     *,
+    across: list[Image] | None,
     no_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Find the releases or packages that turned a cell bad or right, and print them."""
+    """Find the releases or packages that turned a cell bad or right, and print them; `across` are the only ones."""
     if cell.count("::") != 2:
         raise UsageError(f"{cell!r} is not a cell: write SUITE::NAME::COMPILER")
     if (within is None) != (package is None):
@@ -131,7 +148,7 @@ def _bisect_cell(
             raise UsageError("--no-run: the results have no records of other versions of a package")
         line, along = _versions(runs, find_image(within), package)
     else:
-        line, along = _line(good, bad), LineRuns(runs)
+        line, along = across or _line(good, bad), LineRuns(runs)
     if not no_run:
         undecided = may_run(line, records)
         absent = [image.name for image in undecided if not along.is_ready(image)]
@@ -154,7 +171,7 @@ def _recorded(cell: str, results: Path, device: str) -> dict[str, Record]:
     records = {}
     for path in find_results(results, needed=False) if results.is_dir() else ():
         for record in read_results(path).records:
-            if record.cell == cell and record.device == device:
+            if record.cell == recorded_cell(cell) and record.device == device:
                 records[path.parent.name] = record
     return records
 

@@ -297,6 +297,12 @@ class CellPlace(NamedTuple):
         return self.mixed or lock_path(self.image.name)
 
 
+def recorded_cell(address: str) -> str:
+    """Return how records name the cell of an address, ``suite::name::compiler`` or ``path/file.py::name::compiler``."""
+    place, _, name = address.partition("::")
+    return f"{Path(place).stem if place.endswith('.py') else place}::{name}"
+
+
 @dataclass(frozen=True)
 class CellRuns:
     """Runs the cell ``suite::name::compiler`` in environments, and keeps the records in the cache folder."""
@@ -310,6 +316,11 @@ class CellRuns:
     def environments(self) -> Environments:
         """The environments that the cell runs in."""
         return Environments(root=environments_folder(), limit=size_limit(), keep=self.keep, show=self.show)
+
+    @property
+    def recorded(self) -> str:
+        """The cell as records name it: the suite of a file is its name without the ending."""
+        return recorded_cell(self.cell)
 
     @property
     def _folder(self) -> Path:
@@ -371,7 +382,7 @@ class CellRuns:
                 row
                 for path in sorted(self._results(place).glob(f"*/*/{CONFORMANCE}"))
                 for row in read_results(path.parent).records
-                if row.cell == self.cell and row.device == self.device
+                if row.cell == self.recorded and row.device == self.device
             ]
         except RecaptureError as error:
             return error

@@ -81,9 +81,9 @@ class CommandSearchOptions:
         return printed_number(self.metric) if self.metric is not None else None
 
     @property
-    def given(self) -> bool:
-        """Whether one of them was given."""
-        return any(value is not None for value in (self.across, self.test, self.metric, self.worse, self.measure))
+    def only_for_commands(self) -> bool:
+        """Whether one was given that does not apply to a cell."""
+        return any(value is not None for value in (self.test, self.metric, self.worse, self.measure))
 
 
 def bisect_words(

@@ -1,9 +1,10 @@
 """Which planted faults are found by generation alone: ``python -m benchmarks.generated_faults FOLDER [--programs N]``.
 
 The compilers with a fault each are those of `benchmarks/planted_faults/suites`. Programs of Python run under all of
-them, and under the compiler without a fault, in an order that the seed decides. A fault is found by the first program that is not right under its compiler and is right without the fault. The benchmark
-prints how many programs that took, how many seconds of the processor, and what the program shows. FOLDER keeps the
-programs and the records, so that an interrupted benchmark goes on. The exit status is 1 if a fault was not found.
+them, and under the compiler without a fault, in an order that the seed decides. A fault is found by the first program
+that is not right under its compiler and is right without the fault. The benchmark prints how many programs that took,
+how many seconds of the processor, and what the program shows. FOLDER keeps the programs and the records, so that an
+interrupted benchmark goes on. The exit status is 1 if a fault was not found.
 """
 
 from __future__ import annotations

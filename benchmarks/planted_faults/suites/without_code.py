@@ -1,7 +1,7 @@
-"""Ten faults that need no generated code: programs that are generated must find them (`benchmarks.generated_faults`).
+"""Ten faults that need no generated code, for `benchmarks.generated_faults`: programs that are generated find them.
 
-Six change the graph behind AOTAutograd, as a wrong decomposition or pass would. Four are faults of a capture: of guards,
-side effects, aliases and gradients.
+Six change the graph behind AOTAutograd, as a wrong decomposition or pass would. Four are faults of a capture: of
+guards, side effects, aliases and gradients.
 """
 
 import torch

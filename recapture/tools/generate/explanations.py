@@ -51,7 +51,7 @@ class Known(NamedTuple):
 class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A family that was read by hand: what its cells have in common, why, whose fault it is, and the thread.
 
-    `text` is searched in the family's line, `operators`, `forms` and `compilers` must match as a whole; all are
+    `text` is searched in the family's line, `suspects`, `forms` and `compilers` must match as a whole; all are
     patterns.
     """
 
@@ -60,7 +60,7 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     fault: Fault
     source: str
     text: str = ""
-    operators: str = ".*"
+    suspects: str = ".*"
     forms: str = ".*"
     compilers: str = ".*"
 
@@ -68,7 +68,7 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         check_source(self.name, self.source)
         if self.fault not in FAULTS:
             raise ValueError(f"{self.name}: unknown fault {self.fault!r}")
-        for pattern in (self.text, self.operators, self.forms, self.compilers):
+        for pattern in (self.text, self.suspects, self.forms, self.compilers):
             try:
                 re.compile(pattern)
             except re.error as error:
@@ -78,7 +78,7 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Whether a cell is one of these."""
         return (
             re.search(self.text, str(family)) is not None
-            and re.fullmatch(self.operators, suspect) is not None
+            and re.fullmatch(self.suspects, suspect) is not None
             and re.fullmatch(self.forms, form) is not None
             and re.fullmatch(self.compilers, compiler) is not None
         )

@@ -40,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     dtype: str
     samples: int
     forms: tuple[str, ...]
+    without: tuple[str, ...] = ()
     torch: str
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import WEEK, option
 from recapture.run.cell_options import CellOptions
+from recapture.tools.generate.constructs import CONSTRUCTS
 from recapture.tools.generate.operator_programs import FORMS
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "int8", "bool")
@@ -18,6 +19,13 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128"
 def _known_form(name: str) -> str:
     if name not in FORMS:
         raise UsageError(f"unknown form {name!r}{did_you_mean(name, FORMS)}; the forms are {', '.join(FORMS)}")
+    return name
+
+
+def _known_step(name: str) -> str:
+    names = [construct.name for construct in CONSTRUCTS]
+    if name not in names:
+        raise UsageError(f"unknown step {name!r}{did_you_mean(name, names)}; the steps are {', '.join(names)}")
     return name
 
 
@@ -38,6 +46,13 @@ class GenerateOptions(CellOptions):
     )
     programs: int = option(
         "--programs", default=200, between=(1, 1_000_000), help="Programs of Python, each in two spellings."
+    )
+    without: tuple[str, ...] = option(
+        "--without",
+        default=(),
+        metavar="STEP",
+        parse=_known_step,
+        help="Programs of Python without this step, such as one with a known fault; may be given several times.",
     )
     minutes: float | None = option(
         "--minutes", default=None, between=(0.05, WEEK / 60), metavar="M", help="Begin no cell after M minutes."

@@ -48,7 +48,7 @@ SUITES = 20
 def make_python_programs(options: GenerateOptions, folder: GeneratedFolder, log: Callable[[str], None]) -> list[str]:
     """Make the programs of Python that the folder lacks; return the subjects of their files."""
     files = -(-options.programs // IN_A_FILE)
-    requests = [PythonRequest(number, options.seed, IN_A_FILE) for number in range(files)]
+    requests = [PythonRequest(number, options.seed, IN_A_FILE, options.without) for number in range(files)]
     missing = [request for request in requests if request.subject not in folder.suites]
     if missing:
         log(f"making {len(missing)} files of {IN_A_FILE} programs")

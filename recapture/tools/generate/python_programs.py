@@ -31,11 +31,12 @@ SECOND = "_again"
 
 
 class PythonRequest(msgspec.Struct, frozen=True):
-    """Some programs of one file."""
+    """Some programs of one file, of any steps but those `without`."""
 
     number: int
     seed: int
     programs: int
+    without: tuple[str, ...] = ()
 
     @property
     def subject(self) -> str:
@@ -128,7 +129,11 @@ def make_python_suite(request: PythonRequest) -> GeneratedSuite:
     for index in range(request.programs):
         chance = random.Random(f"{request.seed}/{request.number}/{index}")  # noqa: S311 - no secret
         operands = chance.choice(list(Operands))
-        rows = [construct for construct in CONSTRUCTS if operands in construct.operands]
+        rows = [
+            construct
+            for construct in CONSTRUCTS
+            if operands in construct.operands and construct.name not in request.without
+        ]
         steps = chance.choices(rows, k=chance.randint(*STEPS_OF_A_PROGRAM))
         writer = Writer(chance, operands)
         for construct in steps:

@@ -70,6 +70,7 @@ def generate(options: GenerateOptions, log: Callable[[str], None]) -> Generation
         dtype=options.dtype,
         samples=options.samples,
         forms=options.forms or tuple(FORMS),
+        without=options.without,
         torch=installed_torch(),
     )
     deadline = None if options.minutes is None else began + 60 * options.minutes

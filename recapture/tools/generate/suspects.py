@@ -26,6 +26,4 @@ def suspects(suites: Iterable[GeneratedSuite], records: Iterable[Record]) -> dic
         names = set(steps[record.case])
         ran.update(names)
         failed.update(names if record.verdict not in RIGHT else ())
-    return {
-        case: max(names, key=lambda name: (failed[name] / max(ran[name], 1), name)) for case, names in steps.items()
-    }
+    return {case: max(names, key=lambda name: (failed[name] / (ran[name] + 1), name)) for case, names in steps.items()}

@@ -1,5 +1,6 @@
 """Releases of torch that cost nothing: images whose ``torch`` is a file with a version, and a uv that installs them.
 
+``PLANTED_GATE`` names a file: while it is there, uv waits in the middle of making an environment.
 What a lock names is installed as a module with ``__version__``; the other packages are those of this Python. So a test
 of a user's project can depend on the version of torch, Triton, numpy or any other package.
 """
@@ -21,7 +22,7 @@ RELEASES = (
 )
 
 UV = """#!{python} -IS
-import os, pathlib, re, sys
+import os, pathlib, re, sys, time
 words = sys.argv[1:]
 mode = os.environ.get("PLANTED_UV", "")
 with open({log!r}, "a") as log:
@@ -43,6 +44,10 @@ elif words[0] == "venv":
 elif words[:2] in (["pip", "sync"], ["pip", "install"]):
     lock = pathlib.Path(words[-1]).read_text() if words[1] == "sync" or words[-2] == "-r" else ""
     lock += "".join(word + "\\n" for word in words if "==" in word)
+    gate = os.environ.get("PLANTED_GATE", "")
+    while gate and os.path.exists(gate):
+        open(gate + ".reached", "w").close()
+        time.sleep(0.02)
     if mode and mode in lock:
         sys.exit("error: " + mode + " cannot be installed")
     if words[1] == "sync" or not list(site.glob("*.pth")):

@@ -21,9 +21,11 @@ from recapture.tools.upgrade.command_bisect import (
     PackageGroup,
     PackageSearch,
     Search,
+    Trial,
     package_groups,
 )
 from recapture.tools.upgrade.command_probe import printed_number
+from recapture.tools.upgrade.command_search import known_changes
 from recapture.tools.upgrade.places import Place
 
 LINE = [Place(name=release) for release in RELEASES]
@@ -164,6 +166,22 @@ def test_packages_that_belong_to_one_torch_go_with_it():
         "sympy": ("sympy",),
         "torch": ("nvidia-nccl-cu12", "torch"),
     }
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "operator", "expected"),
+    [
+        ("2.7.0", "2.7.1", "torch.tanh", "Sleef's tanh now. (https://github.com/pytorch/pytorch/pull/148254)"),
+        ("2.5.1", "2.6.0", "torch.nn.functional.dropout", "/issues/142853)"),
+        ("2.6.0", "2.7.0", "torch.nn.functional.dropout", ""),
+        ("2.7.0", "2.7.1", "aten::sinh", ""),
+        ("2.7.0", "2.7.1", "", ""),
+    ],
+)
+def test_what_is_known_about_the_operator_between_both_releases_is_told(good, bad, operator, expected):
+    trials = [Trial(place=bad, answer=Answer(state="bad", operator=operator))]
+    lines = known_changes(BisectReport(command=("x",), trials=trials, good=good, bad=bad))
+    assert any(expected in line for line in lines) if expected else lines == ()
 
 
 # whole commands, in environments of planted releases

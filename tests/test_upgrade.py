@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import importlib
 import json
 import os
@@ -249,6 +250,68 @@ def test_fifty_thousand_tests_are_read_in_seconds(tmp_path):
     assert time.process_time() - began < 10
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_fifty_thousand_tests_have_an_outcome_each_although_one_kills_pytest(project):
+    write(
+        project,
+        "import os, pytest, signal\n"
+        "@pytest.mark.parametrize('number', range(50_000))\n"
+        "def test_it(number):\n"
+        "    assert number % 100\n"
+        "    if number == 30_001: os.kill(os.getpid(), signal.SIGKILL)\n",
+    )
+    result = round_of(project, ("pytest", "-q", "--tb=no"), timeout=600).run(Interpreter.here())
+    assert (result.planned, len(result.tests), result.deaths) == (50_001, 50_001, 1)
+    counts = collections.Counter(row.outcome for row in result.tests)
+    assert counts == {"passed": 49_500, "failed": 500, "died": 1}
+
+
+# a full disk, for real: a small file system of the test's own
+
+
+FULL = """
+mount -t tmpfs -o size=256k tmpfs "$1" || exit 99
+shift
+"$@" --state state -- python -m pytest -q; echo "first: $?" >&2
+mount -o remount,size=64m "$PWD/state" || exit 98
+"$@" --state state -- python -m pytest -q; echo "second: $?" >&2
+"""
+
+
+@pytest.mark.slow
+def test_a_full_file_system_is_one_line_and_the_next_call_continues(project):
+    write(
+        project,
+        "import pytest\n@pytest.mark.parametrize('n', range(3000))\n"
+        "def test_it(n):\n    with open('ran', 'a') as file: file.write('x')\n",
+    )
+    (project / "state").mkdir()
+    words = [sys.executable, "-m", "recapture", "upgrade", "--across", "here", "--runs", "1"]
+    words += ["--write-baseline", "b.json"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", FULL, "sh", str(project / "state"), *words],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode in (98, 99) or "unshare" in done.stderr:
+        pytest.skip("no file system can be mounted here")
+    first, _, second = done.stderr.partition("first: ")
+    assert "Traceback" not in done.stderr
+    assert "no space left in " in first.splitlines()[-1]
+    assert "finished tests are kept" in first.splitlines()[-1]
+    assert second.splitlines()[0] == "3"
+    assert "second: 0" in second
+    assert len(json.loads((project / "b.json").read_text())["releases"]["here"]["tests"]) == 3001
+    ran = len((project / "ran").read_text())
+    assert 3000 <= ran <= 3010  # what had ended did not run again
+
+
 # comparing
 
 
@@ -363,6 +426,41 @@ def test_an_environment_that_cannot_be_made_does_not_stop_the_others(planted, pr
     monkeypatch.delenv("PLANTED_UV")
     status, out, _ = run(capsys, "--across", "2.6.0,2.9.0,2.9.1", "--runs", "1", "--json")
     assert (status, json.loads(out)["places"][1]["counts"]) == (0, {"passed": 2})
+
+
+PLANTED_RUN = """
+import sys
+from pathlib import Path
+from recapture.images import environments
+from recapture.machine import pins
+pins.docker_directory = lambda: Path({docker!r})
+environments.EXPECTED_BYTES = environments.LAYER_BYTES = 1 << 20
+from recapture.command.main import _run
+sys.exit(_run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_while_an_environment_is_made_leaves_no_half_of_it(planted, project):
+    write(project, "def test_it(): pass")
+    gate = project.parent / "gate"
+    gate.touch()
+    words = ["upgrade", "--across", "2.6.0,2.9.1", "--runs", "1", "--json", "--", "pytest", "-q"]
+    command = [sys.executable, "-c", PLANTED_RUN.format(docker=str(planted.docker)), *words]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PLANTED_GATE": str(gate)}
+    with subprocess.Popen(command, cwd=project, env=environment, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 60
+        while not Path(f"{gate}.reached").exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.kill()
+    gate.unlink()
+    done = subprocess.run(command, cwd=project, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    places = {place["name"]: place["counts"] for place in json.loads(done.stdout)["places"]}
+    assert places == {"2.6.0": {"passed": 2}, "2.9.1": {"passed": 2}}
+    kept = [path.name for path in planted.root.iterdir() if path.is_dir()]
+    assert not [name for name in kept if "partial" in name or "tmp" in name]
 
 
 @pytest.mark.slow

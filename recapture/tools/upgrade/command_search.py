@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from recapture.base.files import write_atomically
 from recapture.base.option_fields import option
 from recapture.base.text import shorten
 from recapture.command.output import echo, echo_error, print_json
+from recapture.known.issues import ISSUES
 from recapture.known.transitions import TRANSITIONS
 from recapture.machine.pins import lock_text
 from recapture.tools.upgrade.cell_bisect import mixed_lock
@@ -169,7 +171,10 @@ def _mixed_place(state: Path, good: Place, bad: Place, label: str, packages: Ite
 
 
 def known_changes(report: BisectReport) -> tuple[str, ...]:
-    """Return the known changes between the two neighbours that name the operator of the failure."""
+    """Return what is known to have changed between the two neighbours about the operator of the failure.
+
+    These are changes between releases, and public issues that the newer neighbour has and the older one has not.
+    """
     answers = {trial.place: trial.answer for trial in report.trials}
     operator = answers[report.bad].operator if report.bad in answers else ""
     name = operator.replace("::", ".").rpartition(".")[2]
@@ -179,8 +184,18 @@ def known_changes(report: BisectReport) -> tuple[str, ...]:
         return ()
     if not name:
         return ()
-    changes = [change for change in TRANSITIONS.shipped if good < Version(change.first) <= bad and name in change.what]
-    return tuple(sorted({f"{change.what} ({change.source})" for change in changes}))
+    named = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
+    lines = {
+        f"{change.what} ({change.source})"
+        for change in TRANSITIONS.shipped
+        if good < Version(change.first) <= bad and named.search(change.what)
+    }
+    lines |= {
+        f"{issue.what}: wrong {issue.span} ({issue.link})"
+        for issue in ISSUES.shipped.values()
+        if named.search(issue.what) and issue.says(str(bad)) == "wrong" and issue.says(str(good)) != "wrong"
+    }
+    return tuple(sorted(lines))
 
 
 def _plain(report: BisectReport) -> dict[str, object]:

@@ -8,6 +8,7 @@ kills the command.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import resource
 import signal
@@ -32,6 +33,7 @@ if __name__ == "__main__":
     except OSError as error:
         sys.stderr.write(f"{sys.argv[2]}: {error.strerror}\n")
         status = NOT_STARTED
-    with open(sys.argv[1], "w", encoding="ascii") as file:  # noqa: PTH123 - starts faster than pathlib
+    # A full disk must not hide the command's own status; the figure is then unknown.
+    with contextlib.suppress(OSError), open(sys.argv[1], "w", encoding="ascii") as file:  # noqa: PTH123 - starts faster
         file.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))
     sys.exit(status if status >= 0 else 128 - status)

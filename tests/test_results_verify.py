@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from recapture.cases.collection import SuiteFile
+from recapture.cases.source import closure
 from recapture.command.main import main
 from recapture.records.directories import read_results
 from recapture.records.record import read_jsonl, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.report.conformance_report import write_report
+from recapture.tools.contribute import suite_sources
 from recapture.tools.contribute import verify as verifying
+from recapture.tools.contribute.suite_sources import hashes_at
 from recapture.tools.contribute.verify import verify
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -111,6 +116,40 @@ def test_missing_cells_are_found_and_a_compiler_that_was_not_asked_for_is_no_gap
 def test_a_case_from_another_source_is_found(folder, references):
     changed(folder, lambda record: {"case_hash": "0" * 12} if record.case == "types::signed_zero" else {})
     assert rules(folder, references) == {"case"}
+
+
+def test_a_source_of_the_commit_that_the_results_name_is_no_problem(monkeypatch):
+    results = RESULTS / "zoo"
+    references = [read_results(path.parent) for path in sorted(results.rglob("conformance.jsonl"))]
+    # The models of timm with large images have another source than in the two results that came later.
+    older = results / "timm" / "bare-torch2.11.0-cu130" / "cpu"
+    monkeypatch.setattr(verifying, "hashes_at", lambda _commit, _case: set())
+    assert rules(older, references) == {"case"}
+    monkeypatch.undo()
+    case = "zoo_timm::gemma4_vit_167m"
+    (recorded,) = {record.case_hash for record in read_results(older).records if record.case == case}
+    commit = read_results(older).environment.suite_commit
+    if not hashes_at(commit, case):
+        pytest.skip("this checkout does not have the commit")
+    assert recorded in hashes_at(commit, case)
+    assert rules(older, references) == set()
+
+
+def test_hashes_of_another_commit_are_those_that_collecting_gives(monkeypatch, tmp_path):
+    suites = tmp_path / "suites"
+    suites.mkdir()
+    text = (RESULTS.parent / "suites" / "types.py").read_text()
+    (suites / "types.py").write_text(text)
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "-qm1"]):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    commit = subprocess.run(["git", "-C", str(tmp_path), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    (suites / "types.py").write_text(text.replace("def signed_zero(", "def signed_zero_renamed("))
+    monkeypatch.setattr(suite_sources, "data_folder", lambda _: suites)
+    monkeypatch.setattr(suite_sources, "shipped_suites", lambda: [SuiteFile("types", suites / "types.py")])
+    expected = closure(RESULTS.parent / "suites" / "types.py", "signed_zero").hash
+    assert hashes_at(commit.stdout.strip() + "-dirty", "types::signed_zero") == {expected}
+    assert hashes_at("0" * 40, "types::signed_zero") == set()
+    assert hashes_at(None, "types::signed_zero") == set()
 
 
 def test_a_compiler_that_the_release_does_not_have_is_found(tmp_path, references):

@@ -26,6 +26,7 @@ from recapture.records.record import Timing as TimingRow
 from recapture.records.releases import is_bare, read_by_age, torch_version
 from recapture.records.verdicts import NOT_RUN, Verdict
 from recapture.report.conformance_report import write_report
+from recapture.tools.contribute.suite_sources import hashes_at
 
 SHOWN = 4
 """The most cells that a message names."""
@@ -227,12 +228,21 @@ def _cells(results: Results, others: Sequence[Results]) -> Iterator[Problem]:
             of_other[record.case].add(record.case_hash)
         for case, values in of_other.items():
             known[case].append(values)
-    # One result alone may be of other options, such as smaller images.
+    commit = results.environment.suite_commit if results.environment else None
     edited = sorted(
-        case for case, values in hashes.items() if len(known[case]) > 1 and not values & set().union(*known[case])
+        case
+        for case, values in hashes.items()
+        if len(known[case]) > 1
+        and not values & set().union(*known[case])
+        # A case that was changed since, or later than the other results, has the source of the commit it names.
+        and not values & hashes_at(commit, case)
     )
     if edited:
-        yield Problem("case", "another source than in every committed result: " + ", ".join(edited[:SHOWN]))
+        yield Problem(
+            "case",
+            "neither the source that committed results have nor that of the suites at commit "
+            f"{commit or '(none is named)'}: {', '.join(edited[:SHOWN])}",
+        )
 
 
 def _distance(other: Results, results: Results) -> tuple[int, float]:

@@ -140,9 +140,15 @@ def test_hashes_of_another_commit_are_those_that_collecting_gives(monkeypatch, t
     suites.mkdir()
     text = (RESULTS.parent / "suites" / "types.py").read_text()
     (suites / "types.py").write_text(text)
-    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "-qm1"]):
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "-qm1"],
+    ):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
-    commit = subprocess.run(["git", "-C", str(tmp_path), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    commit = subprocess.run(
+        ["git", "-C", str(tmp_path), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    )
     (suites / "types.py").write_text(text.replace("def signed_zero(", "def signed_zero_renamed("))
     monkeypatch.setattr(suite_sources, "data_folder", lambda _: suites)
     monkeypatch.setattr(suite_sources, "shipped_suites", lambda: [SuiteFile("types", suites / "types.py")])

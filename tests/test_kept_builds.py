@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -162,6 +163,30 @@ def test_the_answer_yes_is_kept_and_no_is_asked_again(runs, monkeypatch):
         isa = SimpleNamespace(name=name, build_arch_flags=lambda name=name: f"-m{name}", build_macro=list)
         assert kept_check(isa, "code") is (name == "avx2")
     assert asked == ["avx2", "avx512", "avx512"]
+
+
+def test_a_probe_loads_its_library_in_a_fork_and_not_in_a_new_python(tmp_path):
+    good, bad, deadly = (tmp_path / f"{name}.so" for name in ("good", "bad", "deadly"))
+    bad.write_text("no library")
+    for path, code in (
+        (good, "int one = 1;"),
+        (deadly, "__attribute__((constructor)) void run() { __builtin_trap(); }"),
+    ):
+        subprocess.run(["g++", "-x", "c++", "-", "-shared", "-fPIC", "-o", path], input=code.encode(), check=True)
+
+    def load(path):
+        # A Python without the first line's module would fail.
+        program = f'import no_such_module\nfrom ctypes import cdll\ncdll.LoadLibrary("{path}")\n'
+        return subprocess.check_call([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+
+    with kept_builds._loading_in_forks():
+        assert load(good) == 0
+        for path in (bad, deadly, tmp_path / "absent.so"):
+            with pytest.raises(subprocess.CalledProcessError):
+                load(path)
+        assert subprocess.check_call([sys.executable, "-c", "pass"]) == 0
+    with pytest.raises(subprocess.CalledProcessError):  # a new Python again
+        load(good)
 
 
 # --- Whose folder it is -----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from recapture.torch_api.compat import release, reset_dynamo
+from recapture.torch_api.trace import hear_trace
 from recapture.torch_api.watch import CaptureLog, compile_seconds, watch_dynamo
 
 CAPTURES = Path(__file__).parent / "resources" / "captures.py"
@@ -101,6 +102,37 @@ def test_watching_leaves_the_log_as_it_was(here):
     after = (log.level, log.propagate, log.disabled, list(log.handlers), log.isEnabledFor(logging.CRITICAL))
     assert after == before
     assert "isEnabledFor" not in vars(log)
+
+
+@pytest.mark.skipif(release(torch.__version__) < (2, 6), reason="no such events")
+def test_only_the_artifacts_that_are_asked_for_are_made_and_another_listener_still_hears_everything():
+    from torch._logging._internal import trace_log, trace_structured
+
+    def events(artifacts, before=()):
+        heard, made = [], []
+        for handler in before:
+            trace_log.addHandler(handler)
+        with hear_trace(lambda name, _about, payload: heard.append((name, payload)), artifacts):
+            for name in ("recompile_reasons", "another"):
+                trace_structured(
+                    "artifact", lambda name=name: {"name": name}, payload_fn=lambda name=name: made.append(name) or name
+                )
+            trace_structured("dynamo_output_graph", payload_fn=lambda: made.append("graph") or "graph")
+        for handler in before:
+            trace_log.removeHandler(handler)
+        return heard, made
+
+    handlers = list(trace_log.handlers)
+    trace_log.handlers.clear()  # torch's own, which removes itself at the first event
+    try:
+        assert events(("recompile_reasons",)) == ([("recompile_reasons", "recompile_reasons")], ["recompile_reasons"])
+        everything = ["recompile_reasons", "another", "graph"]
+        assert events(None)[1] == everything
+        assert events(("recompile_reasons",), [logging.NullHandler()])[1] == everything
+        assert type(trace_log.handlers) is list
+        assert trace_log.handlers == []
+    finally:
+        trace_log.handlers = handlers
 
 
 def test_a_log_of_nothing_is_all_zeros_and_an_unknown_one_unknown():

@@ -23,6 +23,14 @@ def test_the_programs_own_part_keeps_its_line_numbers_and_its_file_name():
     assert "version" not in parts.own
 
 
+def test_the_programs_own_part_leaves_out_the_container_of_the_interface():
+    interface = f"#include <torch/csrc/inductor/aoti_runtime/model_container.h>\n{INTERFACE}"
+    parts = split(f"#include <string>\n{interface}\nint a;\n", interface, "x")
+    assert "model_container.h" in parts.shared
+    assert "model_container.h" not in parts.own
+    assert "#include <vector>\n" in parts.own
+
+
 def test_what_all_wrappers_have_in_common_is_without_the_program():
     one, other = (split(f"// common\n{INTERFACE}\n{program}\n", INTERFACE, "x") for program in ("int a;", "int b;"))
     assert one.shared == other.shared

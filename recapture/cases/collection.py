@@ -186,6 +186,16 @@ class _SuiteLoader(SourceFileLoader):
         return marshal.loads(compiled)  # noqa: S302 - written above
 
 
+def compile_ahead(suites: list[SuiteFile]) -> None:
+    """Compile suites that this process, and those that it forks, will execute; errors are left to the execution."""
+    for suite in suites:
+        try:
+            name = _module_name(suite.name)
+            _SuiteLoader(name, str(suite.path)).get_code(name)
+        except (OSError, SyntaxError, ValueError):
+            continue
+
+
 def suite_loader(name: str, path: Path) -> SourceFileLoader | None:
     """Return the loader of a Python file as the module `name`; None for a file of another kind."""
     return _SuiteLoader(name, str(path)) if path.suffix == ".py" else None

@@ -571,7 +571,8 @@ def _torch_logs_to(stderr: Any) -> Iterator[None]:
     """Print what torch logs to `stderr`, while `sys.stderr` is another stream: handlers of torch 2.15 follow it."""
     replaced = []
     for name, logger in [*logging.root.manager.loggerDict.items()]:
-        if isinstance(logger, logging.Logger) and _of_torch(name):
+        # Of hundreds of loggers few have handlers, and this runs twice in every call.
+        if getattr(logger, "handlers", None) and isinstance(logger, logging.Logger) and _of_torch(name):
             for handler in [handler for handler in logger.handlers if getattr(handler, "stream", None) is sys.stderr]:
                 apart = logging.StreamHandler(stderr)
                 apart.setLevel(handler.level)

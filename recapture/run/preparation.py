@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 IMPORTS = (tasks.__name__,)
 """Modules that every server of a run imports when it starts."""
 
+AHEAD = "recapture.run.suites_ahead"
+"""The module whose import compiles the suites that ship."""
+
+MANY = 25
+"""Number of cells from which their cheaper forks save more time than a server needs to prepare for them."""
+
 MOST_COLD = 4
 """The most cells that each compile the C++ that a server could have compiled once."""
 
@@ -172,6 +178,8 @@ class TwoServers:
         self.cells = cells
         self._device = device
         self._modules = sorted({module for suite in suites for module in suite.imports})
+        if len(cells) >= MANY:
+            self._modules.append(AHEAD)
         compiling = [cell for cell in cells if compiles(cell)]
         self._two_stages = device == "cpu" and len(compiling) > few
         self._compiling = {cell.spec.compiler for cell in compiling} if device == "cpu" else set()

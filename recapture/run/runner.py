@@ -23,7 +23,7 @@ from recapture.run.cell import CellResult
 from recapture.run.durations import recorded_seconds
 from recapture.run.outcomes import OutcomeReader, check_result, explainable, recorded_fields
 from recapture.run.plan import PlannedCell, RunOptions, plan_cells, refused_cases
-from recapture.run.preparation import IMPORTS, TwoServers, begin_survey, collect_suites, few_cells, survey
+from recapture.run.preparation import IMPORTS, MANY, TwoServers, begin_survey, collect_suites, few_cells, survey
 from recapture.run.result_files import ResultFiles
 from recapture.run.shards import shard_plan
 from recapture.run.shared_processes import CellOfCase, End, end_of, group_of, in_groups, known_ends, passes
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from recapture.records.cell_facts import CellFacts
     from recapture.records.shard_files import ShardPlan
     from recapture.run.preparation import Checks
-
-MANY = 25
-"""Number of cells from which their cheaper forks save more time than a server needs to prepare for them."""
 
 PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
 """Capabilities that the published claims are about: the CPU, V100, A100 and H100."""

@@ -11,6 +11,8 @@ The folder belongs to this user alone (`recapture.base.cache_folder`), because w
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import faulthandler
 import functools
 import hashlib
 import importlib
@@ -20,8 +22,10 @@ import platform
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -303,7 +307,8 @@ def _answered(check: Any) -> Any:
     """Return a ``VecISA.check_build`` that asks once for each environment.
 
     For each set of instructions, torch compiles a library and loads it in a new Python that imports torch, in every
-    process. Only the answer "yes" is kept: another one may have a cause that passes.
+    process. Here a fork of this process loads it, which has torch already. Only the answer "yes" is kept: another one
+    may have a cause that passes.
     """
     if hasattr(check, "keeps"):
         return check
@@ -316,13 +321,58 @@ def _answered(check: Any) -> Any:
         question = repr((str(self), self.build_arch_flags(), self.build_macro(), code))
         if kept.has_answer(question):
             return True
-        answer = bool(check(self, code))
+        with _loading_in_forks():
+            answer = bool(check(self, code))
         if answer:
             kept.keep_answer(question)
         return answer
 
     kept_check.keeps = True  # type: ignore[attr-defined]
     return kept_check
+
+
+LOADED = re.compile(r"cdll\.LoadLibrary\(\"([^\"]+)\"\)")
+"""The library in the program with which torch loads one in a new Python."""
+
+
+@contextlib.contextmanager
+def _loading_in_forks() -> Iterator[None]:
+    """Let a fork of this process load a library for which torch would start a Python that imports torch first.
+
+    A library with instructions that the processor lacks ends the fork by a signal, as it does the other process.
+    """
+    check_call: Any = subprocess.check_call
+
+    def checked(command: Any, *arguments: Any, **options: Any) -> int:
+        is_program = isinstance(command, list) and command[:2] == [sys.executable, "-c"] and len(command) == 3
+        library = LOADED.search(command[2]) if is_program else None
+        if library is None or threading.active_count() > 1:  # a fork of several threads may wait for ever
+            return int(check_call(command, *arguments, **options))
+        status = _status_of_loading(library[1])
+        if status:
+            raise subprocess.CalledProcessError(status, command)
+        return 0
+
+    module: Any = subprocess
+    module.check_call = checked
+    try:
+        yield
+    finally:
+        module.check_call = check_call
+
+
+def _status_of_loading(library: str) -> int:
+    """Return the exit status of a fork that loads a library."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            faulthandler.disable()  # what it would print is an answer, and no fault
+            ctypes.CDLL(library)
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def prune(folder: Path, limit: int) -> None:

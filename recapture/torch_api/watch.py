@@ -101,7 +101,7 @@ def _watch_trace_log(log: CaptureLog) -> Iterator[None]:
         elif name == "recompile_reasons":
             recompiles.append(payload)
 
-    with hear_trace(hear):
+    with hear_trace(hear, artifacts=("dynamo_graph_break_reason", "recompile_reasons")):
         yield
 
 

@@ -14,8 +14,10 @@ from recapture.records.verdicts import Verdict
 from recapture.tools.compare.cell_changes import compare, locate
 from recapture.tools.compare.changes import SPEED_CATEGORIES, Diff, diff_schema, matching_changes
 from recapture.tools.compare.diff_report import to_json, to_markdown
+from recapture.tools.speed import speed_changes
 from recapture.tools.speed.figures import compare_runs, derive
 from recapture.tools.speed.speedups import read_speedups, write_speedups
+from recapture.tools.speed.yardstick import SAMPLES, yardstick
 
 RESULTS = Path(__file__).parents[1] / "results"
 H200 = RESULTS / "bare-torch2.11.0-cu130" / "sm_90"
@@ -277,3 +279,66 @@ def test_another_error_is_another_failure(changed):
         if (one.workload, one.configuration) == (failed.workload, str(failed.configuration))
     ]
     assert found.category == "failing_differently"
+
+
+# --- The yardstick ----------------------------------------------------------------------------------------------------
+
+
+def on_a_machine(row, factor, seconds=0.004):
+    """The row with a yardstick, on a machine on which everything takes so much longer."""
+    slower = slowed(row, eager=factor, candidate=factor)
+    spread = (0.999, 1.0, 1.001)
+    return replace(
+        slower,
+        processes=tuple(
+            replace(process, yardstick=tuple(seconds * factor * part for part in spread)) for process in slower.processes
+        ),
+    )
+
+
+ROW = VIT
+
+
+def test_a_slower_machine_is_no_slower_release():
+    change = speed_changes.compared(on_a_machine(ROW, 1), on_a_machine(ROW, 2.0), device="cuda", seconds=True)
+    assert change["category"] == "no_difference_shown"
+    assert change["change"][0] == pytest.approx(1)
+    assert change["eager"][0] == pytest.approx(1)
+    assert change["yardstick"][0] == pytest.approx(1 / 2.0)
+    # Without it, the machine looks like torch.
+    bare = speed_changes.compared(ROW, slowed(ROW, eager=2.0, candidate=2.0), device="cuda", seconds=True)
+    assert bare["category"] == "slower"
+    assert "yardstick" not in bare
+
+
+def test_a_slower_release_is_found_on_a_faster_machine():
+    slower = slowed(on_a_machine(ROW, 0.5), candidate=2.0)
+    change = speed_changes.compared(on_a_machine(ROW, 1), slower, device="cuda", seconds=True)
+    assert (change["category"], change["basis"]) == ("slower", "seconds")
+    assert change["change"][0] == pytest.approx(1 / 2)
+    eager = speed_changes.compared(
+        on_a_machine(ROW, 1), slowed(on_a_machine(ROW, 0.5), eager=2.0), device="cuda", seconds=True
+    )
+    assert eager["eager"][0] == pytest.approx(1 / 2)
+
+
+def test_a_side_without_a_yardstick_is_compared_as_before():
+    change = speed_changes.compared(ROW, on_a_machine(ROW, 2.0), device="cuda", seconds=True)
+    assert "yardstick" not in change
+    assert change["category"] == "slower"
+
+
+def test_diff_says_how_much_faster_the_machine_was(changed):
+    changes = changed(ROW)
+    assert "The machine itself" not in to_markdown(changes)
+    moved = [msgspec.structs.replace(change, yardstick=(0.9, 0.89, 0.91)) for change in changes.speeds]
+    text = to_markdown(replace(changes, speeds=tuple(moved)))
+    assert "The machine itself was 0.90× \\[0.89, 0.91\\] as fast in NEW" in text
+
+
+def test_the_yardstick_takes_about_as_long_each_time():
+    samples = yardstick("cpu")
+    first, second = (min(samples()) for _ in range(2))
+    assert len(samples()) == SAMPLES
+    assert 0.5 < first / second < 2  # the fastest of each: this machine may have other work
+    assert first > 1e-4

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -110,14 +111,17 @@ def test_only_the_artifacts_that_are_asked_for_are_made_and_another_listener_sti
 
     def events(artifacts, before=()):
         heard, made = [], []
+
+        def payload(name):
+            made.append(name)
+            return name
+
         for handler in before:
             trace_log.addHandler(handler)
         with hear_trace(lambda name, _about, payload: heard.append((name, payload)), artifacts):
             for name in ("recompile_reasons", "another"):
-                trace_structured(
-                    "artifact", lambda name=name: {"name": name}, payload_fn=lambda name=name: made.append(name) or name
-                )
-            trace_structured("dynamo_output_graph", payload_fn=lambda: made.append("graph") or "graph")
+                trace_structured("artifact", lambda name=name: {"name": name}, payload_fn=partial(payload, name))
+            trace_structured("dynamo_output_graph", payload_fn=partial(payload, "graph"))
         for handler in before:
             trace_log.removeHandler(handler)
         return heard, made

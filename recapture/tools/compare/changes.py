@@ -161,7 +161,9 @@ class SpeedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `change` is the factor by which it is faster now (less than 1: slower): old seconds ÷ new seconds. With `basis`
     ``speedup``, which is used if it is more certain or the hardware differs, it is new speedup over eager ÷ old
-    speedup. `eager` is old seconds ÷ new seconds of eager in the same row. `costs` are those that differ.
+    speedup. `eager` is old seconds ÷ new seconds of eager in the same row. `yardstick` is the same of a fixed piece of
+    work, where both sides timed it; then `change` in seconds, and `eager`, are without it: what remains is torch's and
+    not the machine's. `costs` are those that differ.
     """
 
     workload: str
@@ -172,6 +174,7 @@ class SpeedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     new: SpeedSide | None
     change: Ratio | None = None
     eager: Ratio | None = None
+    yardstick: Ratio | None = None
     costs: tuple[CostChange, ...] = ()
 
 

@@ -435,6 +435,13 @@ def _speeds(changes: Diff) -> Iterator[Block]:
     ]
     if rows:
         yield Table(headers, rows, terminal="groups", labels=(6, 7))
+    moved = [change.yardstick for change in changes.speeds if change.yardstick is not None]
+    if moved:
+        middle = sorted(moved)[len(moved) // 2]
+        yield Paragraph(
+            f"The machine itself was {_times(middle)} as fast in NEW, by a fixed piece of work beside each row. "
+            "Seconds are compared without that."
+        )
     costlier = [
         Item([code_span(change.workload), " ", code_span(change.configuration), f": {'; '.join(map(_cost, changed))}"])
         for change in sorted(changes.speeds, key=lambda change: (change.workload, change.configuration))

@@ -41,6 +41,7 @@ from recapture.tools.speed.speedups import (
 from recapture.tools.speed.spent import COLD, GATE, PROBES, REFERENCE, TIMING, WARM, Stopwatch
 from recapture.tools.speed.subject import Subject
 from recapture.tools.speed.timing import interleave
+from recapture.tools.speed.yardstick import yardstick
 from recapture.torch_api.compat import (
     float32_flags,
     is_capture_error,
@@ -123,6 +124,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[list[Operator], list[Operator]] | None = None
     device_time: DeviceTime | None = None
     costs: Costs | None = None
+    yardstick: tuple[float, ...] | None = None
     spent: dict[str, float] = {}
     """Seconds of the steps of this process (`recapture.tools.speed.spent`)."""
 
@@ -384,9 +386,13 @@ class _Measurement:
                 subject.timed_calls(2)
             # Recording a graph takes far longer than replaying it: it has to show if that happens while timing.
             recorded = recorded_cudagraphs()
+            machine = self._yardstick()
+            before = machine()
             watch = CpuWatch()
             timed = interleave(subjects, job.device, job.seconds, seed=job.seed)
             conditions = watch.stop()
+            around = (*before, *machine())
+            del machine  # its memory is no model's
             after = recorded_cudagraphs()
             own_time = self._device_time()
         newly = None if recorded is None or after is None else after - recorded
@@ -416,7 +422,16 @@ class _Measurement:
             flags=flags,
             operators=profiles,
             device_time=own_time,
+            yardstick=around or None,
         )
+
+    def _yardstick(self) -> Callable[[], tuple[float, ...]]:
+        """Return the function that times the yardstick; it has no samples where the yardstick cannot run."""
+        try:
+            return yardstick(self.job.device)
+        except Exception as error:  # this figure is optional: little memory may be left
+            print(f"no yardstick: {qualified(type(error))}: {safe_text(error)}"[:500], file=sys.stderr)
+            return tuple
 
     def _device_time(self) -> DeviceTime | None:
         """Return the GPU's own time; None on the CPU, and where an iteration cannot be launched beside a kernel."""

@@ -181,4 +181,5 @@ def _process(outcome: Outcome) -> Process:
         overhead=outcome.overhead,
         conditions=outcome.cpu,
         device_time=outcome.device_time,
+        yardstick=outcome.yardstick,
     )

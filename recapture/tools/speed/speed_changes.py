@@ -4,7 +4,8 @@
 plain data, which it checks: its `SpeedChange` and `SpeedSide` say what the fields mean.
 
 Two benchmarks are not interleaved, so that every difference includes changes of the machine between them. Therefore
-small differences are not reported, however certain they look, and each row shows eager's own change as a control.
+seconds are divided by those of the yardstick in the same process, where both benchmarks have it. Small differences are
+not reported, however certain they look, and each row shows eager's own change as a control.
 """
 
 from __future__ import annotations
@@ -129,12 +130,14 @@ def _timed(old: Row, new: Row, *, seconds: bool) -> SpeedChange:
     over_eager = _fields(_compared(old, new, _log_speedup), "speedup")
     if not seconds:
         return over_eager
-    own, eager = _compared(old, new, _log_rate), _compared(old, new, _log_eager_rate)
+    own, eager = (_compared(old, new, _by_yardstick(old, new, rate)) for rate in (_log_rate, _log_eager_rate))
     eager_stayed = eager[0] not in ("slower", "faster")
     if own[0] == "too_noisy" and over_eager["category"] != "too_noisy" and eager_stayed:
         change = over_eager
     else:
         change = _fields(own, "seconds")
+    if _have_yardstick(old, new):
+        change["yardstick"] = _compared(old, new, _log_yardstick_rate)[1]
     return change | {"eager": eager[1]}
 
 
@@ -169,6 +172,21 @@ def _log_rate(process: Process) -> float:
 
 def _log_eager_rate(process: Process) -> float:
     return -math.log(median(process.eager.seconds))
+
+
+def _log_yardstick_rate(process: Process) -> float:
+    return -math.log(median(process.yardstick or (1.0,)))
+
+
+def _have_yardstick(old: Row, new: Row) -> bool:
+    return all(process.yardstick for row in (old, new) for process in row.processes)
+
+
+def _by_yardstick(old: Row, new: Row, rate: Callable[[Process], float]) -> Callable[[Process], float]:
+    """Return a rate relative to that of the yardstick, if both rows have it: what the machine changed cancels."""
+    if not _have_yardstick(old, new):
+        return rate
+    return lambda process: rate(process) - _log_yardstick_rate(process)
 
 
 def _log_speedup(process: Process) -> float:

@@ -2,7 +2,7 @@
 
 History of the file format, newest first (``SCHEMA_VERSION``):
 
-1. first version. Fields that came later (`spent`, `costs`, `device_time`) are optional, and absent from older files.
+1. first version. Fields that came later (`spent`, `costs`, `device_time`, `yardstick`) are optional, and absent from older files.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The timing of one process: the workload's eager, the candidate, and its eager twin if the arithmetic differs.
 
     The twin is eager with the candidate's arithmetic. Samples with the same index were taken in one round, in random
-    order. `overhead` is the share of wall time outside timed iterations.
+    order. `overhead` is the share of wall time outside timed iterations. `yardstick` is the seconds of a fixed piece of
+    work before and after the rounds (`recapture.tools.speed.yardstick`); None in files of versions that had none.
     """
 
     start: Start
@@ -213,6 +214,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     overhead: NonNegative
     conditions: Conditions
     device_time: DeviceTime | None = None
+    yardstick: Samples | None = None
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -125,6 +125,7 @@ PLANTS = {
     "bmm: float64": Plant("Attention", "bmm", "rounding", _wide(aten.bmm)),
     "addmm: alpha": Plant("Attention", "addmm", "changed", _scaled(aten.addmm)),
     "addmm: float64": Plant("Attention", "addmm", "rounding", _wide(aten.addmm)),
+    "mm: float64": Plant("Attention", "mm", "rounding", _wide(aten.mm)),
     "mm in a backward": Plant("Attention", "mm", "changed", _scaled(aten.mm)),
     "convolution: bias": Plant(
         "Convolutions",
@@ -262,6 +263,9 @@ class InThisProcess:
         path = self.root / str(self.number)
         path.mkdir()
         return path
+
+    def clear(self) -> None:
+        """Leave the files: their folder is removed after each pair."""
 
     def run(self, side: SideOf, task: Task) -> SideReport:
         """Carry out a task."""

@@ -64,3 +64,19 @@ class Dropping(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         return torch.nn.functional.dropout(self.last(x), 0.5, training=True)
+
+
+class Trained(nn.Module):  # type: ignore[misc]
+    """A network with a batch norm, a hook in its forward and one in its backward, to plant faults of a training in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(12, 16)
+        self.norm = nn.BatchNorm1d(16)
+        self.second = nn.Linear(16, 16)
+        self.last = nn.Linear(16, 4)
+        self.forward_hook = self.second.register_forward_hook(lambda _module, _args, result: result * 1.5)
+        self.backward_hook = self.norm.register_full_backward_hook(lambda _module, before, _after: (before[0] * 0.5,))
+
+    def forward(self, x: Any) -> Any:
+        return self.last(torch.tanh(self.second(torch.relu(self.norm(self.first(x))))))

@@ -6,7 +6,12 @@ import pytest
 from planted_diffs import recapture
 
 from benchmarks.drift import PLANTS, compared
+from benchmarks.drift_training import is_placed, trained
+from recapture.base.errors import UsageError
+from recapture.machine.pins import find_release
 from recapture.tools.drift.alignment import aligned, differing_places
+from recapture.tools.drift.causes import find_first_release
+from recapture.tools.drift.drift_command import parse_setting
 from recapture.tools.drift.facts import Operator, Step
 from recapture.tools.drift.report import to_markdown, to_page
 from recapture.tools.drift.training_steps import first_step_that_differs
@@ -119,6 +124,87 @@ def test_a_training_step_beyond_the_spread_is_named_and_one_within_is_rounding()
     assert first_step_that_differs(old, old) is None
 
 
+@pytest.mark.parametrize("name", ["NaN at step 7", "stale buffer", "epsilon of AdamW"])
+def test_a_planted_fault_of_a_training_is_placed_at_its_step_and_tensor(name):
+    assert is_placed(name, trained(name))
+
+
+def test_a_training_in_another_order_of_sums_is_rounding_and_names_the_operator():
+    report = trained(operator="tanh: formula")
+    assert report.verdict == "rounding"
+    assert "tanh" in report.place.name
+
+
+# --- because of what -------------------------------------------------------------------------------------------------
+
+
+def test_the_first_release_is_found_by_bisection_and_what_cannot_be_tried_is_named():
+    releases = {version: find_release(version) for version in ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.11.0")}
+    old, new = releases["2.6.0"], releases["2.11.0"]
+    tried = []
+
+    def differs(image):
+        tried.append(image)
+        return image in (releases["2.9.1"], new)
+
+    present = [releases["2.7.1"], releases["2.8.0"], releases["2.9.1"]]
+    result = find_first_release(old, new, present, differs)
+    assert (result.last, result.first, result.untried) == ("2.8.0", "2.9.1", ())
+    assert len(tried) == 2
+    result = find_first_release(old, new, [], differs)
+    assert (result.last, result.first) == ("2.6.0", "2.11.0")
+    assert "2.8.0" in result.untried
+
+
+def test_a_release_that_cannot_run_the_target_is_left_out_of_the_bisection():
+    def differs(image):
+        raise UsageError("no such operator")
+
+    old, new = find_release("2.6.0"), find_release("2.8.0")
+    result = find_first_release(old, new, [find_release("2.7.1")], differs)
+    assert (result.last, result.first) == ("2.6.0", "2.8.0")
+    assert "2.7.1" in result.untried
+
+
+def test_a_setting_has_a_value_for_both_sides_or_one_for_each():
+    assert parse_setting("threads=1,4") == ("threads", ("1", "4"))
+    assert parse_setting("ATEN_CPU_CAPABILITY=default") == ("ATEN_CPU_CAPABILITY", ("default",))
+    for text in ("threads=many", "onednn=perhaps", "lower=1", "A=1,2,3", "threads"):
+        with pytest.raises(UsageError, match="--setting"):
+            parse_setting(text)
+
+
+@pytest.mark.slow
+def test_vector_kernels_are_named_as_the_cause_of_other_bits(net, capsys):
+    setting = "ATEN_CPU_CAPABILITY=default,avx2"
+    net.write_text(NET.replace("torch.tanh(self.first(x))", "torch.nn.functional.layer_norm(self.first(x), (8,))"))
+    assert recapture("drift", f"{net}:Net", "--input", "64x8", "--setting", setting, "--why", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "rounding"
+    assert document["causes"] == ["vectorised kernels of ATen"]
+
+
+NUMPY = """
+import numpy as np
+import torch
+
+def scale(x):
+    return x * float((np.float32(0.1) * 3.0 - 0.3) * 1e8)  # float64 before numpy 2, float32 since
+"""
+
+
+@pytest.mark.slow
+def test_of_two_sets_of_packages_the_one_that_changes_the_numbers_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scale.py").write_text(NUMPY)
+    (tmp_path / "a.txt").write_text("numpy==1.26.4\n")
+    (tmp_path / "b.txt").write_text("numpy==2.2.6\n")
+    words = ("drift", "scale.py:scale", "--input", "4x8", "--with", "a.txt", "--with", "b.txt", "--why", "--json")
+    assert recapture(*words, "--fail-on", "changed") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["causes"] == ["numpy 1.26.4 → 2.2.6"]
+
+
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
@@ -146,6 +232,64 @@ def test_training_on_two_sides_has_the_same_bits(net, tmp_path, capsys):
     assert "the same bits over 3 training steps" in capsys.readouterr().out
 
 
+OWN_TRAINING = """
+import torch
+
+def optimizer(model):
+    made = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return made, torch.optim.lr_scheduler.StepLR(made, 2, 0.5)
+
+def loss(result, x):
+    return torch.nn.functional.mse_loss(result, x)
+
+def nothing(model):
+    return 3
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_train_as_one_and_compiled_as_eager(parallel, net, tmp_path, capsys):
+    own = tmp_path / "own.py"
+    own.write_text(OWN_TRAINING)
+    words = (
+        *("drift", f"{net}:Net", "--input", "8x8", "--train", 4, "--optimizer", f"{own}:optimizer"),
+        *("--loss", f"{own}:loss", "--parallel", parallel, "--json"),
+    )
+    assert recapture(*words, "--ranks", "1,2") == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] in ("same bits", "rounding")
+    both = ("--ranks", 2, "--compiler", "eager", "--compiler", "compile:aot_eager")
+    assert recapture(*words, *both) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] in ("same bits", "rounding")
+
+
+@pytest.mark.slow
+def test_clipping_accumulation_and_autocast_have_the_same_bits_twice(net, tmp_path, capsys):
+    saved = tmp_path / "saved"
+    training = ("--train", 3, "--clip", 1, "--accumulate", 2, "--autocast", "bfloat16")
+    words = ("drift", f"{net}:Net", "--input", "4x8", *training)
+    assert recapture(*words, "--save", saved) == 0
+    assert recapture(*words, "--against", saved) == 0
+    assert "the same bits over 3 training steps" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_what_a_side_cannot_run_is_one_line_and_exit_status_2(net, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN_TRAINING)
+    (tmp_path / "broken.py").write_text("import nowhere_to_be_found\n\ndef f(x):\n    return x\n")
+    training = (f"{net}:Net", "--input", "3x8", "--train", 2, "--save", "saved")
+    for words, line in (
+        (("broken.py:f", "--input", "2", "--save", "saved"), "nowhere_to_be_found"),
+        ((*training, "--optimizer", "own.py:nothing"), "nothing returns no optimizer, but int"),
+        ((*training, "--accumulate", 2), "a batch of 3 cannot be divided by 2"),
+        ((*training, "--compiler", "jit.trace"), "it does not train the module itself"),
+    ):
+        assert recapture("drift", *words) == 2, words
+        (said,) = capsys.readouterr().err.splitlines()
+        assert line in said
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -156,7 +300,13 @@ def test_training_on_two_sides_has_the_same_bits(net, tmp_path, capsys):
         (("--save", "a", "--against", "b"), "use one of them"),
         (("--across", "2.6.0,2.11.0", "--save", "a"), "are for one side: --across names two"),
         (("--with", "x.txt"), "cannot read"),
-        (("--train", 2, "--optimizer", "lion", "--save", "a"), "it is sgd or adamw"),
+        (("--train", 2, "--optimizer", "lion", "--save", "a"), "it is sgd, adamw or FILE:FUNCTION"),
+        (("--train", 2, "--autocast", "int8", "--save", "a"), "it is bfloat16 or float16"),
+        (("--train", 2, "--ranks", "one", "--save", "a"), "it is written as 2, or 1,2"),
+        (("--ranks", "1,2"), "--ranks is for --train"),
+        (("--train", 2, "--ranks", "2", "--parallel", "ring", "--save", "a"), "it is ddp or fsdp"),
+        (("--setting", "threads=0,1"), "its values are numbers"),
+        (("--why", "--against", "nowhere"), "--why runs both sides again"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(words, line, net, tmp_path, monkeypatch, capsys):

@@ -154,7 +154,7 @@ def check_against(image: Image, requirements: Requirements, mixed: Path | None =
     `mixed` is another lock, which takes the place of the image's.
     """
     lock = mixed or lock_path(image.name)
-    locked, entries = read_lock(lock), _entries(lock_text(lock))
+    locked, entries = read_lock(lock), entries_of(lock_text(lock))
     marker_values = {
         "python_version": image.python,
         "python_full_version": f"{image.python}.0",
@@ -274,7 +274,7 @@ def to_install(resolved: str, lock: Path, requirements: Requirements) -> tuple[s
     locked = read_lock(lock)
     demanded = "--require-hashes" in requirements.options
     hashed = others = ""
-    for name, entry in _entries(resolved).items():
+    for name, entry in entries_of(resolved).items():
         if name in locked:
             continue
         allowed = requirements.hashes.get(name)
@@ -290,7 +290,13 @@ def to_install(resolved: str, lock: Path, requirements: Requirements) -> tuple[s
     return hashed, others
 
 
-def _entries(text: str) -> dict[str, str]:
+def version_of(entry: str) -> str | None:
+    """Return the version that an entry of `entries_of` names; None for a folder or an address."""
+    match = re.match(r"[^=@\s]+==([\w.!+-]+)", entry)
+    return None if match is None else match[1]
+
+
+def entries_of(text: str) -> dict[str, str]:
     """Return the entries of a lock, or of what uv resolved, with their hashes.
 
     An entry is under the name of its package, one of a folder or repository without a name under its own text.

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from recapture.base.text import plural
+from recapture.cases.compilers import EAGER
 from recapture.tools.drift.alignment import Layer, Place, differing_places, layers
+from recapture.tools.drift.causes import (
+    FirstRelease,
+    Trial,
+    better,
+    find_first_release,
+    releases_between,
+    try_causes,
+)
 from recapture.tools.drift.facts import (
     GIVEN,
     KEPT,
@@ -22,11 +32,15 @@ from recapture.tools.drift.facts import (
     Part,
     SideReport,
     Task,
+    Training,
     Verdict,
     worst,
 )
-from recapture.tools.drift.sides import SideOf, SideRuns, read_operators, read_report, settings_to_try
-from recapture.tools.drift.training_steps import StepDifference, first_step_that_differs
+from recapture.tools.drift.sides import SideOf, SideRuns, read_operators, read_report
+from recapture.tools.drift.training_steps import StepDifference, first_step_that_differs, training_verdict
+
+if TYPE_CHECKING:
+    from recapture.machine.pins import Image
 
 MOST_PLACES = 10
 """Number of places that are listed besides the first."""
@@ -64,8 +78,8 @@ class FirstPlace(msgspec.Struct, frozen=True, kw_only=True):
 class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
     """Two sides compared: `parts` are results, gradients and buffers; `steps` are those of a training.
 
-    `streams` and `initial` name random numbers and initial weights that differ under the same seed. `causes` are
-    settings under which the sides agree. `amplified` is how many digits are lost between the first place and the end.
+    `streams` and `initial` name random numbers and initial weights that differ under the same seed. `trials` compare
+    the sides with one thing changed. `amplified` is how many digits are lost between the first place and the end.
     """
 
     target: str
@@ -78,8 +92,8 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[Layer, ...] = ()
     marked: int | None = None
     amplified: float | None = None
-    causes: tuple[str, ...] = ()
-    tried: tuple[str, ...] = ()
+    trials: tuple[Trial, ...] = ()
+    release: FirstRelease | None = None
     training: StepDifference | None = None
     steps: int = 0
     version: Literal[1] = 1
@@ -87,16 +101,25 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of all parts, or that of the training."""
-        if self.training is not None:
-            return "changed" if self.training.beyond else "rounding"
+        if self.steps:
+            return training_verdict(self.training)
         return worst(tuple(part.verdict for part in self.parts))
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """What makes the difference: a package or setting that does so when it is exchanged, or else torch itself."""
+        guilty = [trial.name for trial in self.trials if trial.verdict and better(trial.verdict, self.verdict)]
+        releases = [side.torch for side in self.about]
+        if not guilty and self.trials and releases[0] != releases[1]:
+            return (f"torch itself ({' → '.join(releases)})",)
+        return tuple(guilty)
 
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
         between = f"{self.sides[0]} → {self.sides[1]}"
         if self.steps:
-            return f"{self.target}, {between}: {_training_words(self.training, self.steps)}"
+            return f"{self.target}, {between}: {_training_words(self.training, self.steps)}{self._why}"
         counts = [
             f"{number} of {len(self.parts)} {name}"
             for name in VERDICTS
@@ -104,13 +127,18 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if not counts:
             return f"{self.target}, {between}: the same bits ({plural(len(self.parts), 'part')})"
+        return f"{self.target}, {between}: {', '.join(counts)}{self._why}"
+
+    @property
+    def _why(self) -> str:
+        """Where the sides first differ, and because of what, as far as known."""
         first = f"; first at {self.place.name} {self.place.where}".rstrip() if self.place is not None else ""
-        why = f", because of {' and '.join(self.causes)}" if self.causes else ""
-        return f"{self.target}, {between}: {', '.join(counts)}{first}{why}"
+        return f"{first}, because of {' and '.join(self.causes)}" if self.causes else first
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, with the answer in words."""
-        return {"sentence": self.sentence, "verdict": self.verdict, **msgspec.to_builtins(self)}
+        words = {"sentence": self.sentence, "verdict": self.verdict, "causes": list(self.causes)}
+        return {**words, **msgspec.to_builtins(self)}
 
 
 def _training_words(difference: StepDifference | None, steps: int) -> str:
@@ -123,16 +151,19 @@ def _training_words(difference: StepDifference | None, steps: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """Compares two sides of a target."""
+    """Compares two sides of a target.
+
+    With `why`, it says because of what they differ. Releases between the two are tried if their environments are
+    there, or with `make_environments`.
+    """
 
     target: str
     own_code: dict[str, Any]
     old: SideOf
     new: SideOf
     why: bool = False
-    train: int = 0
-    optimizer: str = "sgd"
-    rate: float = 0.01
+    make_environments: bool = False
+    training: Training | None = None
 
     def task(self, side: SideOf, folder: Path, **fields: Any) -> Task:
         """Return a task for a side."""
@@ -142,10 +173,9 @@ class Drift:
             device=side.device,
             compiler=side.compiler,
             mkldnn=side.mkldnn,
-            train=self.train,
-            optimizer=self.optimizer,
-            rate=self.rate,
-            **fields,
+            ranks=side.ranks,
+            parallel=side.parallel,
+            **{"training": self.training, **fields},
         )
 
     def save(self, runs: SideRuns, folder: Path) -> SideReport:
@@ -155,6 +185,12 @@ class Drift:
 
     def compare(self, runs: SideRuns) -> DriftReport:
         """Run both sides and compare them; the second begins with the weights and inputs of the first."""
+        try:
+            return self._compare(runs)
+        finally:
+            runs.clear()
+
+    def _compare(self, runs: SideRuns) -> DriftReport:
         before = self.old.stored.absolute() if self.old.stored is not None else runs.folder()
         first = read_report(before) if self.old.stored is not None else runs.run(self.old, self.task(self.old, before))
         after = runs.folder()
@@ -166,15 +202,27 @@ class Drift:
             parts=second.parts,
             streams=_unlike(first.streams, second.streams),
             initial=_unlike(first.initial, second.initial),
-            steps=self.train,
+            steps=self.training.steps if self.training is not None else 0,
         )
-        if self.train:
+        if self.training is not None:
             training = first_step_that_differs(first.steps, second.steps)
-            return msgspec.structs.replace(report, training=training)
+            report = msgspec.structs.replace(report, training=training)
         if report.verdict == SAME_BITS or not first.stable or not second.stable:
             return report
-        report = self._with_place(report, runs, before, after)
-        return self._with_causes(report, runs) if self.why else report
+        if self.training is None:
+            report = self._with_place(report, runs, before, after)
+        else:
+            report = self._with_step(report, self.training, runs, before)
+        return self._with_causes(report, runs, before) if self.why else report
+
+    def _verdict(self, runs: SideRuns, old: SideOf | Path, new: SideOf) -> Verdict:
+        """Compare two sides without recording operators; the old one may be a folder with what it gave."""
+        before = old if isinstance(old, Path) else runs.folder()
+        first = read_report(before) if isinstance(old, Path) else runs.run(old, self.task(old, before, record=False))
+        second = runs.run(new, self.task(new, runs.folder(), other=str(before), record=False))
+        if self.training is not None:
+            return training_verdict(first_step_that_differs(first.steps, second.steps))
+        return worst(tuple(part.verdict for part in second.parts))
 
     def _with_place(self, report: DriftReport, runs: SideRuns, before: Path, after: Path) -> DriftReport:
         """Add the first place, how it differs, and whether it alone explains the end."""
@@ -198,6 +246,27 @@ class Drift:
             report, place=place, layers=tuple(picture), marked=marked, amplified=_amplified(report, place)
         )
 
+    def _with_step(self, report: DriftReport, training: Training, runs: SideRuns, before: Path) -> DriftReport:
+        """Add the first place of the first step that has other bits: both sides train up to it again, watched."""
+        alike = self.old.compiler == self.new.compiler == EAGER and self.old.ranks == self.new.ranks
+        if report.training is None or self.old.stored is not None or not alike:
+            return report
+        step = report.training.first_bits
+        watched = msgspec.structs.replace(training, steps=step, watched=step)
+        folders = [runs.folder(), runs.folder()]
+        for side, folder in zip((self.old, self.new), folders, strict=True):
+            runs.run(side, self.task(side, folder, other=str(before), training=watched))
+        old, new = map(read_operators, folders)
+        places = list(differing_places(old, new))
+        if not places:
+            return report
+        place = FirstPlace(
+            old=tuple(old[number] for number in places[0].old),
+            new=tuple(new[number] for number in places[0].new),
+            others=len(places) - 1,
+        )
+        return msgspec.structs.replace(report, place=place)
+
     def _kept(self, place: FirstPlace, first: Place, runs: SideRuns, before: Path) -> FirstPlace:
         """Keep the tensors of the first place on both sides, and put the old side's into the new side."""
         kept_old, kept_new = runs.folder(), runs.folder()
@@ -211,21 +280,25 @@ class Drift:
         verdict = worst(tuple(part.verdict for part in report.parts)) if report.parts else None
         return msgspec.structs.replace(place, difference=report.operator, explains=verdict)
 
-    def _with_causes(self, report: DriftReport, runs: SideRuns) -> DriftReport:
-        """Add the settings under which both sides give the same bits: what they switch off makes the difference."""
-        causes, tried = [], []
-        for name, variables, mkldnn in settings_to_try(self.new.device):
-            digests = []
-            other: str | None = None
-            for side in (self.old, self.new):
-                changed = side.with_setting(f"without {name}", variables, mkldnn=mkldnn)
-                folder = runs.folder()
-                digests.append(runs.run(changed, self.task(changed, folder, other=other, record=False)).digests)
-                other = str(folder)
-            tried.append(name)
-            if digests[0] == digests[1]:
-                causes.append(name)
-        return msgspec.structs.replace(report, causes=tuple(causes), tried=tuple(tried))
+    def _with_causes(self, report: DriftReport, runs: SideRuns, before: Path) -> DriftReport:
+        """Add what makes the difference, and the release that has it first."""
+
+        def compare(old: SideOf, new: SideOf) -> Verdict:
+            return self._verdict(runs, before if old == self.old else old, new)
+
+        trials = tuple(try_causes(self.old, self.new, report.about, compare))
+        report = msgspec.structs.replace(report, trials=trials)
+        old, new = self.old.image, self.new.image
+        if old is None or new is None or old == new:
+            return report
+        between = releases_between(old, new)
+        present = between if self.make_environments else runs.environments_here(between)
+
+        def differs(image: Image) -> bool:
+            verdict = self._verdict(runs, before, dataclasses.replace(self.new, name=image.torch, image=image))
+            return not better(verdict, report.verdict)
+
+        return msgspec.structs.replace(report, release=find_first_release(old, new, present, differs))
 
 
 def _unlike(old: dict[str, str], new: dict[str, str]) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,7 @@ import click
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import WEEK, known_device, option
+from recapture.base.text import plural, shorten
 from recapture.cases.compilers import EAGER, builtin_compilers
 from recapture.cases.target import (
     DEFAULT_SHAPE,
@@ -21,6 +24,7 @@ from recapture.cases.target import (
 from recapture.command.options import PathParameter, console, require_torch, takes
 from recapture.command.output import echo, echo_error, print_json, write_file
 from recapture.machine.pins import Image, find_releases
+from recapture.tools.drift.facts import Training
 
 if TYPE_CHECKING:
     from recapture.tools.drift.sides import SideOf
@@ -48,7 +52,8 @@ class SideOptions:
         default=(),
         metavar="FILE",
         parse=Path,
-        help="A requirements file: one for both sides of --across, or two, one for each side of one release.",
+        help="A requirements file: one to add to both sides of --across, or one for each side, which may replace "
+        "packages.",
     )
     compilers: tuple[str, ...] = option(
         "--compiler", default=(), metavar="NAME", help="The compiler of both sides, or of each. [default: eager]"
@@ -62,6 +67,12 @@ class SideOptions:
     against: Path | None = option(
         "--against", default=None, metavar="FOLDER", parse=Path, help="Compare with a side that was saved."
     )
+    settings: tuple[str, ...] = option(
+        "--setting",
+        default=(),
+        metavar="NAME=VALUE[,VALUE]",
+        help="A setting of both sides, or of each: threads, onednn (on or off), or an environment variable.",
+    )
     keep: int | None = option(
         "--keep", default=None, between=(1, None), help="The most environments on disk, 5 to 7 GB each."
     )
@@ -72,15 +83,72 @@ class TrainingOptions:
     """How both sides train."""
 
     train: int = option("--train", default=0, between=(0, 100_000), help="Compare this number of training steps.")
-    optimizer: str = option("--optimizer", default="sgd", metavar="sgd|adamw", help="The optimizer of --train.")
-    rate: float = option("--rate", default=0.01, between=(0.0, 1e6), help="The learning rate of --train.")
+    optimizer: str = option(
+        "--optimizer",
+        default="sgd",
+        metavar="sgd|adamw|FILE:FUNCTION",
+        help="The optimizer, or a function of the module that returns one, or an optimizer and a scheduler.",
+    )
+    rate: float = option("--rate", default=0.01, between=(0.0, 1e6), help="The learning rate of sgd and adamw.")
+    loss: str | None = option(
+        "--loss",
+        default=None,
+        metavar="FILE:FUNCTION",
+        help="A function of the result and the inputs. [default: the mean of the squares of the results]",
+    )
+    autocast: str = option("--autocast", default="", metavar="bfloat16|float16", help="The dtype of autocast.")
+    clip: float | None = option(
+        "--clip", default=None, between=(0.0, 1e9), help="Clip the norm of all gradients to this."
+    )
+    accumulate: int = option(
+        "--accumulate", default=1, between=(1, 10_000), help="Divide the batch, and add the gradients of the shares."
+    )
+    ranks: str = option(
+        "--ranks", default="1", metavar="NUMBER[,NUMBER]", help="Train in this number of processes, with gloo."
+    )
+    parallel: str = option("--parallel", default="ddp", metavar="ddp|fsdp", help="How several processes train.")
+
+    def training(self) -> Training | None:
+        """Return what each side does; None without --train. Raises UsageError for values that mean nothing."""
+        if self.parallel not in ("ddp", "fsdp"):
+            raise UsageError(f"--parallel {shorten(self.parallel, 40)!r}: it is ddp or fsdp")
+        if self.autocast not in ("", "bfloat16", "float16"):
+            raise UsageError(f"--autocast {shorten(self.autocast, 40)!r}: it is bfloat16 or float16")
+        optimizer: str | tuple[str, str] = self.optimizer
+        if self.optimizer not in ("sgd", "adamw"):
+            if ":" not in self.optimizer:
+                raise UsageError(f"--optimizer {shorten(self.optimizer, 40)!r}: it is sgd, adamw or FILE:FUNCTION")
+            optimizer = parse_target(self.optimizer)
+        if not self.train:
+            if self.ranks != "1":
+                raise UsageError("--ranks is for --train")
+            return None
+        return Training(
+            steps=self.train,
+            optimizer=optimizer,
+            rate=self.rate,
+            loss=None if self.loss is None else parse_target(self.loss),
+            autocast=self.autocast,
+            clip=self.clip,
+            accumulate=self.accumulate,
+        )
+
+    def numbers_of_ranks(self) -> list[int]:
+        """Return the number of processes of both sides, or of each. Raises UsageError for no number."""
+        words = self.ranks.split(",")
+        if len(words) > 2 or not all(re.fullmatch(r"[1-9]\d?", word) for word in words):
+            raise UsageError(f"--ranks {shorten(self.ranks, 40)!r}: it is written as 2, or 1,2")
+        return list(map(int, words))
 
 
 @click.command("drift")
 @click.argument("target", metavar="TARGET")
 @takes(inputs=ExampleOptions, sides=SideOptions, training=TrainingOptions)
 @click.option(
-    "--why", is_flag=True, help="Also try which settings make the difference: oneDNN, MKL, vector kernels, threads."
+    "--why", is_flag=True, help="Also find what makes the difference: packages, oneDNN, MKL, vector kernels, threads."
+)
+@click.option(
+    "--bisect", is_flag=True, help="With --why, make the environments of the releases between the two of --across."
 )
 @click.option("--timeout", type=click.FloatRange(1, WEEK), default=600.0, show_default=True, help="Seconds per side.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -102,6 +170,7 @@ def drift_command(
     training: TrainingOptions,
     *,
     why: bool,
+    bisect: bool,
     timeout: float,
     as_json: bool,
     as_markdown: bool,
@@ -116,9 +185,10 @@ def drift_command(
     """
     place, name = parse_target(target)
     refuse_unknown_name(place, name)
-    if training.optimizer not in ("sgd", "adamw"):
-        raise UsageError(f"--optimizer {training.optimizer!r}: it is sgd or adamw")
-    old, new = two_sides(sides)
+    how_to_train = training.training()
+    old, new = two_sides(sides, training)
+    if why and old.stored is not None:
+        raise UsageError("--why runs both sides again, and the one of --against was saved elsewhere")
     if any(side.image is None for side in (old, new)):
         require_torch()
     from recapture.tools.drift.answer import Drift
@@ -130,10 +200,9 @@ def drift_command(
         own_code=own_code_of(place, name, inputs),
         old=old,
         new=new,
-        why=why,
-        train=training.train,
-        optimizer=training.optimizer,
-        rate=training.rate,
+        why=why or bisect,
+        make_environments=bisect,
+        training=how_to_train,
     )
     with SideRuns(timeout=timeout, keep=sides.keep, show=echo_error) as runs:
         if sides.save is not None:
@@ -165,10 +234,29 @@ def own_code_of(place: str, name: str, inputs: ExampleOptions) -> dict[str, Any]
     return fields
 
 
-def two_sides(options: SideOptions) -> tuple[SideOf, SideOf]:
+OWN_SETTINGS = {"threads": r"[1-9]\d{0,3}", "onednn": "on|off"}
+"""Settings with a name of their own, and what their values look like; all others are environment variables."""
+
+
+def parse_setting(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the name of a setting, and its value for both sides, or one for each. Raises UsageError for others."""
+    name, equals, value = text.partition("=")
+    values = tuple(value.split(","))
+    known = name in OWN_SETTINGS or re.fullmatch(r"[A-Z][A-Z0-9_]*", name)
+    if not equals or not known or len(values) > 2:
+        raise UsageError(
+            f"--setting {shorten(text, 60)!r}: it is written as threads=1,4, onednn=on,off or VARIABLE=VALUE[,VALUE]"
+        )
+    for each in values:
+        if name in OWN_SETTINGS and not re.fullmatch(OWN_SETTINGS[name], each):
+            raise UsageError(f"--setting {name}: its values are {'numbers' if name == 'threads' else 'on and off'}")
+    return name, values
+
+
+def two_sides(options: SideOptions, training: TrainingOptions) -> tuple[SideOf, SideOf]:
     """Return the two sides that the options name. Raises UsageError unless exactly one thing differs between them."""
     from recapture.images.requirements import Requirements
-    from recapture.tools.drift.sides import SideOf
+    from recapture.tools.drift.sides import Overlay, SideOf
 
     images = list({image.name: image for images in options.lists for image in images}.values())
     devices = [known_device(name) for name in options.devices.split(",")]
@@ -182,13 +270,17 @@ def two_sides(options: SideOptions) -> tuple[SideOf, SideOf]:
     stored = options.save is not None or options.against is not None
     if options.save is not None and options.against is not None:
         raise UsageError("--save and --against: use one of them")
-    if requirements and not images:
+    if len(requirements) == 1 and not images:
         raise UsageError("--with needs a release to install the packages for: name it with --across")
+    ranks = training.numbers_of_ranks()
+    settings = [parse_setting(text) for text in options.settings]
     counts = {
         "--across": len(images),
         "--device": len(devices),
         "--compiler": len(compilers),
         "--with": len(requirements),
+        "--ranks": len(ranks),
+        "--setting": max((len(values) for _, values in settings), default=0),
     }
     differing = [name for name, number in counts.items() if number == 2]
     if stored and differing:
@@ -196,11 +288,11 @@ def two_sides(options: SideOptions) -> tuple[SideOf, SideOf]:
     if not stored and not differing:
         raise UsageError(
             "name what the two sides differ in: --across 2.6.0,2.11.0, two of --compiler, --device cpu,cuda, two files "
-            "with --with, or --save and --against"
+            "with --with, --setting threads=1,4, or --save and --against"
         )
 
     def side(number: int) -> SideOf:
-        def pick(values: list[Any], default: Any) -> Any:
+        def pick(values: Sequence[Any], default: Any) -> Any:
             return values[min(number, len(values) - 1)] if values else default
 
         image, device = pick(images, None), pick(devices, "cpu")
@@ -210,9 +302,27 @@ def two_sides(options: SideOptions) -> tuple[SideOf, SideOf]:
             "--device": device,
             "--compiler": compiler,
             "--with": packages.files[0].name if packages.files else "",
+            "--ranks": plural(pick(ranks, 1), "rank"),
+            "--setting": " ".join(f"{name}={pick(values, '')}" for name, values in settings if len(values) == 2),
         }
         label = " ".join(words[name] for name in differing) or "this side"
-        return SideOf(name=label, image=image, device=device, compiler=compiler, requirements=packages)
+        chosen = {name: pick(values, "") for name, values in settings}
+        variables = {name: value for name, value in chosen.items() if name not in OWN_SETTINGS}
+        if "threads" in chosen:
+            variables |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), chosen["threads"])
+        replaces = len(requirements) == 2
+        return SideOf(
+            name=label,
+            image=image,
+            device=device,
+            compiler=compiler,
+            requirements=Requirements(()) if replaces else packages,
+            overlays=(Overlay(packages),) if replaces else (),
+            variables=variables,
+            mkldnn=chosen.get("onednn") != "off",
+            ranks=pick(ranks, 1),
+            parallel=training.parallel,
+        )
 
     if options.against is not None:
         import dataclasses

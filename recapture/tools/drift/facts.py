@@ -26,6 +26,9 @@ WITHOUT_NUMBERS: tuple[Verdict, ...] = ("same bits", "form", "refuses")
 
 REQUEST = "request.json"
 REPORT = "side.json"
+ERRORS = "errors.txt"
+"""Name of the file with what the process of a side wrote to its standard error."""
+
 GIVEN = "given.pt"
 """Name of the file with the weights, buffers and inputs of a side, which the other side takes over as bytes."""
 
@@ -37,6 +40,25 @@ KEPT = "kept.pt"
 """Name of the file with what went into one operator of a side and came out of it."""
 
 
+class Training(msgspec.Struct, frozen=True, kw_only=True):
+    """How a side trains: the number of `steps`, and the rest of a training loop.
+
+    `optimizer` is ``sgd``, ``adamw`` or the place and name of a function of the module that returns an optimizer, or
+    one and a scheduler. `loss` is a function of the result and the inputs. `autocast` is a dtype, `clip` the largest
+    norm of all gradients, `accumulate` the number of shares of the batch whose gradients are added. The operators of
+    step `watched` are recorded.
+    """
+
+    steps: int
+    optimizer: str | tuple[str, str] = "sgd"
+    rate: float = 0.01
+    loss: tuple[str, str] | None = None
+    autocast: str = ""
+    clip: float | None = None
+    accumulate: int = 1
+    watched: int = 0
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What a process does for one side.
 
@@ -44,7 +66,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     folder of the first side: weights and inputs come from there, and what is observed is compared with what is there.
     `record` notes every operator. `keep` is the number of one operator whose tensors are written, and compared with
     those in `other` if it has them; with `substitute`, its results become those of the other side, and the call goes
-    on. `train` is the number of training steps with `optimizer`; without any, a call and its backward are observed.
+    on. Without `training`, a call and its backward are observed. A training runs in `ranks` processes, with `parallel`
+    (``ddp`` or ``fsdp``).
     """
 
     own_code: dict[str, Any]
@@ -56,9 +79,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     keep: int | None = None
     substitute: bool = False
     mkldnn: bool = True
-    train: int = 0
-    optimizer: str = "sgd"
-    rate: float = 0.01
+    training: Training | None = None
+    ranks: int = 1
+    parallel: str = "ddp"
 
 
 class Raised(msgspec.Struct, frozen=True):

@@ -227,7 +227,9 @@ def _place_of(code: Any) -> str:
         return "torch" if file.startswith("<") else "user"
     if file.endswith("recording.py"):
         return "torch"
-    return "observe" if code.co_name == "observe" else "judge"
+    # A training calls the optimizer from its loop, and a digest from a function of its own.
+    is_loop = file.endswith("drift/training.py") and code.co_name in ("_run", "_step")
+    return "observe" if code.co_name == "observe" or is_loop else "judge"
 
 
 _AUTOGRAD = "torch/autograd/__init__.py"

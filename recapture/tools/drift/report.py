@@ -82,6 +82,9 @@ def _blocks(report: DriftReport) -> Iterator[Block]:
     if report.training is not None:
         difference = report.training
         yield Items([Item(f"loss at step {difference.step}: {difference.old or '–'} → {difference.new or '–'}")])
+    if lines := list(_cause_lines(report)):
+        yield Heading("Because of what")
+        yield Items([Item(line) for line in lines])
     if lines := list(_about_lines(report)):
         yield Heading("What else differs")
         yield Items([Item(line) for line in lines])
@@ -130,6 +133,18 @@ def _place_lines(report: DriftReport, place: FirstPlace) -> Iterator[str]:
         yield f"what follows is amplification: {report.amplified:.1f} digits are lost on the way to the end{condition}"
 
 
+def _cause_lines(report: DriftReport) -> Iterator[str]:
+    for trial in report.trials:
+        change = "with the old version of" if trial.kind == "package" else "without"
+        words = f"not tried: {trial.problem}" if trial.verdict is None else VERDICTS[trial.verdict]
+        yield f"{change} {trial.name}: {words}"
+    release = report.release
+    if release is not None:
+        yield f"the first release that differs is {release.first}; {release.last} does not"
+        if release.untried:
+            yield f"no environment is there for {', '.join(release.untried)}, between the two: --bisect makes them"
+
+
 def _about_lines(report: DriftReport) -> Iterator[str]:
     old, new = report.about
     if report.streams:
@@ -145,8 +160,6 @@ def _about_lines(report: DriftReport) -> Iterator[str]:
     for name in old.settings:
         if old.settings[name] != new.settings.get(name):
             yield f"{name} {old.settings[name]} → {new.settings.get(name, 'unknown')}"
-    if report.tried and not report.causes:
-        yield f"the sides also differ without {', '.join(report.tried)}"
 
 
 def _picture(report: DriftReport) -> str:

@@ -1,4 +1,6 @@
-"""One side, in a process of its own: ``python bootstrap.py recapture.tools.drift.side FOLDER/request.json``.
+"""One side, in a process of its own: ``python bootstrap.py recapture.tools.drift.side [FOLDER/request.json [RANK]]``.
+
+Without a file, the names of such files are read from standard input, and each task is carried out by a fork.
 
 The Python may be one of another release. Weights and inputs of the first side are taken over as bytes, so that what
 differs afterwards is what the side computes.
@@ -11,6 +13,7 @@ import hashlib
 import os
 import platform
 import sys
+import traceback
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -34,6 +37,7 @@ from recapture.judge.rounding import same_bits
 from recapture.machine.describe import installed_packages
 from recapture.tools.drift import stored
 from recapture.tools.drift.facts import (
+    ERRORS,
     GIVEN,
     KEPT,
     OBSERVED,
@@ -45,8 +49,10 @@ from recapture.tools.drift.facts import (
     Raised,
     SideReport,
     Task,
+    Training,
     Verdict,
 )
+from recapture.tools.drift.ranks import other_ranks
 from recapture.tools.drift.recording import Watch, compare_operators, digits_between
 from recapture.tools.drift.training import train
 from recapture.torch_api.compat import device_works, installed_torch, seed_everything
@@ -138,8 +144,11 @@ class Side:
         )
 
 
-def examine(task: Task) -> SideReport:
-    """Carry out a task; return what the side says, or a report with a problem for what the user can mend."""
+def examine(task: Task, rank: int = 0) -> SideReport:
+    """Carry out a task; return what the side says, or a report with a problem for what the user can mend.
+
+    `rank` is the number of this process among those of a training.
+    """
     import torch
 
     if not device_works(task.device):
@@ -147,9 +156,11 @@ def examine(task: Task) -> SideReport:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
     streams = random_streams(task.device)
     side = Side(task)
-    if task.train:
-        return _trained(task, side, streams)
-    with contextlib.nullcontext() if task.mkldnn else torch.backends.mkldnn.flags(enabled=False):
+    kernels = contextlib.nullcontext() if task.mkldnn else torch.backends.mkldnn.flags(enabled=False)
+    if task.training is not None:
+        with kernels:
+            return _trained(task, task.training, side, streams, rank)
+    with kernels:
         first, again, eager = _observed(side)
         if first.raised is not None and side.gradients and task.other is None:
             side.without_gradients_of_inputs()
@@ -349,14 +360,19 @@ def _agree(first: Observation, again: Observation) -> bool:
     return not compare(*plain, rules=Rules(show_values=False)).differences
 
 
-def _trained(task: Task, side: Side, streams: dict[str, str]) -> SideReport:
-    steps, raised = train(task, side)
+def _trained(task: Task, training: Training, side: Side, streams: dict[str, str], rank: int) -> SideReport:
+    trained = train(task, training, side, rank)
+    raised = trained.error
+    if isinstance(raised, TargetError):
+        raise raised
+    if training.watched and rank == 0:
+        write_atomically(side.folder / OPERATORS, msgspec.json.encode(trained.operators))
     return SideReport(
         **_about(),
         raised=None if raised is None else Raised(qualified(type(raised)), _line(safe_text(raised))),
         initial=side.initial,
         streams=streams,
-        steps=steps,
+        steps=trained.steps,
     )
 
 
@@ -370,19 +386,50 @@ def _line(text: str) -> str:
     return encodable(scrub(shorten(one_line(text), MESSAGE)))
 
 
-def main(path: Path) -> None:
-    """Carry out the task in a file, and write the report beside it."""
+def main(path: Path, rank: int = 0) -> None:
+    """Carry out the task in a file, and write the report beside it; only the first of several processes writes."""
     task = msgspec.json.decode(path.read_bytes(), type=Task)
     try:
-        report = examine(task)
+        with other_ranks(task, path, rank):
+            report = examine(task, rank)
     except TargetError as error:
         report = SideReport(problem=_line(str(error)))
     except Exception as error:
         report = SideReport(problem=_line(f"{qualified(type(error))}: {safe_text(error)}"))
         raise
     finally:
-        write_atomically(Path(task.folder) / REPORT, msgspec.json.encode(report))
+        if rank == 0:
+            write_atomically(Path(task.folder) / REPORT, msgspec.json.encode(report))
+
+
+def serve() -> None:
+    """Carry out the tasks that standard input names, each in a fork; write a line when one is done.
+
+    Torch is imported once, which takes longer than most tasks. Nothing is computed before a fork.
+    """
+    for line in sys.stdin:
+        request = Path(line.rstrip("\n"))
+        child = os.fork()
+        if child == 0:
+            sys.stdin.close()
+            with request.with_name(ERRORS).open("wb") as errors, Path(os.devnull).open("wb") as nowhere:
+                os.dup2(errors.fileno(), 2)
+                os.dup2(nowhere.fileno(), 1)
+            status = 1
+            try:
+                main(request)
+                status = 0
+            except Exception:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)  # the rest of this file belongs to the parent
+        os.waitpid(child, 0)
+        print("done", flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) > 1:
+        main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    else:
+        serve()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import select
+import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -19,8 +23,9 @@ from recapture.base.text import shorten
 from recapture.cases.compilers import EAGER
 from recapture.images.environments import Environments, environments_folder, size_limit
 from recapture.images.interpreter import Interpreter
+from recapture.images.overlay import make_overlay, overlaid
 from recapture.images.requirements import Requirements
-from recapture.tools.drift.facts import OPERATORS, REPORT, REQUEST, Operator, SideReport, Task
+from recapture.tools.drift.facts import ERRORS, OPERATORS, REPORT, REQUEST, Operator, SideReport, Task
 
 if TYPE_CHECKING:
     from recapture.machine.pins import Image
@@ -32,21 +37,38 @@ LAST_WORDS = 300
 """Characters of the last line that a process wrote before it died."""
 
 
+class Overlay(NamedTuple):
+    """Packages that replace those of an environment; with `dependencies`, also what they need at other versions."""
+
+    requirements: Requirements
+    dependencies: bool = True
+
+    @classmethod
+    def of_version(cls, name: str, version: str) -> Overlay:
+        """Return an overlay with one package alone."""
+        place = Path(f"{name}=={version}")
+        return cls(Requirements((place,), ((place, str(place)),)), dependencies=False)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SideOf:
     """One side: the Python of an image, or this one, with further packages, a device, a compiler and settings.
 
-    `variables` are environment variables of its process. `stored` is a folder that an earlier call saved; nothing runs
-    then.
+    A training runs in `ranks` processes, with `parallel` (``ddp`` or ``fsdp``). `requirements` add packages to those of
+    the image. Each of `overlays` replaces some, the last one first. `variables` are environment variables of its
+    process. `stored` is a folder that an earlier call saved; nothing runs then.
     """
 
     name: str
     image: Image | None = None
     requirements: Requirements = field(default_factory=lambda: Requirements(()))
+    overlays: tuple[Overlay, ...] = ()
     device: str = "cpu"
     compiler: str = EAGER
     variables: Mapping[str, str] = field(default_factory=dict)
     mkldnn: bool = True
+    ranks: int = 1
+    parallel: str = "ddp"
     stored: Path | None = None
 
     def with_setting(self, name: str, variables: Mapping[str, str], *, mkldnn: bool = True) -> SideOf:
@@ -54,6 +76,64 @@ class SideOf:
         return dataclasses.replace(
             self, name=f"{self.name} {name}", variables={**self.variables, **variables}, mkldnn=self.mkldnn and mkldnn
         )
+
+
+class Server:
+    """A process of one Python that has imported torch, and carries out each task in a fork of itself."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls, interpreter: Interpreter, variables: Mapping[str, str]) -> Iterator[Server]:
+        """Start the process; it and its forks end with this context."""
+        process = subprocess.Popen(
+            interpreter.command(MODULE),
+            env=variables,
+            pass_fds=interpreter.keep_open,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        server = cls(process)
+        try:
+            with process:
+                yield server
+                server.end()
+        finally:
+            server.end()
+
+    def end(self) -> None:
+        """End the process and all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def carry_out(self, request: Path, seconds: float) -> str:
+        """Carry out the task in a file; return the last line that its process wrote where there is no report.
+
+        Raises TimeoutError after some seconds, and ends the process.
+        """
+        process = self._process
+        if process.stdin is None or process.stdout is None or process.stderr is None:
+            raise AssertionError("it has pipes")
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(f"{request}\n".encode())
+            process.stdin.flush()
+        ready, _, _ = select.select([process.stdout], [], [], seconds)
+        if not ready:
+            self.end()
+            raise TimeoutError
+        if process.stdout.readline():
+            return last_line(request.with_name(ERRORS))
+        return (process.stderr.read().decode(errors="replace").strip().splitlines() or ["without a word"])[-1]
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a file, or that there is none."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return (text.strip().splitlines() or ["without a word"])[-1]
 
 
 class SideRuns:
@@ -67,7 +147,9 @@ class SideRuns:
     ) -> None:
         self.timeout = timeout
         self._environments = Environments(root=environments_folder(), limit=size_limit(), keep=keep, show=show)
-        self._interpreters: dict[tuple[str, tuple[Path, ...]], Interpreter] = {}
+        self._show = show
+        self._interpreters: dict[tuple[object, ...], Interpreter] = {}
+        self._servers: dict[tuple[object, ...], Server] = {}
         self._number = 0
 
     def __enter__(self) -> SideRuns:
@@ -82,9 +164,13 @@ class SideRuns:
     def folder(self) -> Path:
         """Return a new folder for the files of a task."""
         self._number += 1
-        path = self.root / str(self._number)
-        path.mkdir()
+        path = self.root / "tasks" / str(self._number)
+        path.mkdir(parents=True)
         return path
+
+    def clear(self) -> None:
+        """Remove the files of all tasks, which hold the weights of a model many times."""
+        shutil.rmtree(self.root / "tasks", ignore_errors=True)
 
     def run(self, side: SideOf, task: Task) -> SideReport:
         """Carry out a task.
@@ -94,32 +180,33 @@ class SideRuns:
         folder = Path(task.folder)
         (folder / REQUEST).write_bytes(msgspec.json.encode(task))
         interpreter = self._interpreter(side)
+        variables = {**interpreter.variables, **side.variables}
+        key = (interpreter.python, tuple(sorted(variables.items())))
+        if key not in self._servers:
+            try:
+                self._servers[key] = self._stack.enter_context(Server.started(interpreter, variables))
+            except OSError as error:
+                raise EnvironmentUnfitError(f"{side.name}: its Python does not start: {error.strerror}") from None
         try:
-            done = subprocess.run(
-                interpreter.command(MODULE, str(folder / REQUEST)),
-                env={**interpreter.variables, **side.variables},
-                pass_fds=interpreter.keep_open,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                timeout=self.timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
+            last_words = self._servers[key].carry_out(folder / REQUEST, self.timeout)
+        except TimeoutError:
+            del self._servers[key]
             raise EnvironmentUnfitError(f"{side.name}: still running after {self.timeout:g} s") from None
-        except OSError as error:
-            raise EnvironmentUnfitError(f"{side.name}: its Python does not start: {error.strerror}") from None
         if not (folder / REPORT).exists():
-            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-            raise EnvironmentUnfitError(f"{side.name}: its process died: {shorten(lines[-1], LAST_WORDS)}")
+            self._servers.pop(key)
+            raise EnvironmentUnfitError(f"{side.name}: its process died: {shorten(last_words, LAST_WORDS)}")
         report = read_report(folder)
         if report.problem:
             raise UsageError(f"{side.name}: {report.problem}")
         return report
 
+    def environments_here(self, images: Iterable[Image]) -> list[Image]:
+        """Return the images whose environments are there, so that they need not be made."""
+        return [image for image in images if self._environments.has(image)]
+
     def _interpreter(self, side: SideOf) -> Interpreter:
+        if side.overlays:
+            return self._overlaid(side)
         if side.image is None:
             return Interpreter.here()
         key = (side.image.name, side.requirements.files)
@@ -130,6 +217,19 @@ class SideRuns:
                 if side.requirements.files
                 else environments.use(side.image)
             )
+        return self._interpreters[key]
+
+    def _overlaid(self, side: SideOf) -> Interpreter:
+        """Return the Python of a side with its last overlay before what the others make of it."""
+        *others, last = side.overlays
+        below = dataclasses.replace(side, overlays=tuple(others))
+        base = self._interpreter(below)
+        key = (side.image and side.image.name, side.requirements.files, side.overlays)
+        if key not in self._interpreters:
+            self._show(f"installing {', '.join(path.name for path in last.requirements.files)}")
+            folder = self.root / f"packages-{len(self._interpreters)}"
+            make_overlay(base, last.requirements, folder, dependencies=last.dependencies)
+            self._interpreters[key] = overlaid(base, folder)
         return self._interpreters[key]
 
 
@@ -152,17 +252,3 @@ def read_operators(folder: Path) -> list[Operator]:
         return msgspec.json.decode(read_regular(path, most=1 << 29), type=list[Operator])
     except ValueError as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
-
-
-def settings_to_try(device: str) -> Iterator[tuple[str, Mapping[str, str], bool]]:
-    """Yield settings that replace kernels: a name, environment variables, and whether oneDNN is on.
-
-    Where two sides agree under one of them, and differ without, what it switches off makes the difference.
-    """
-    if device == "cuda":
-        yield "TF32 off", {"NVIDIA_TF32_OVERRIDE": "0"}, True
-        return
-    yield "oneDNN", {}, False
-    yield "MKL's choice of kernels", {"MKL_CBWR": "COMPATIBLE"}, True
-    yield "vectorised kernels of ATen", {"ATEN_CPU_CAPABILITY": "default"}, True
-    yield "the number of threads", {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, True

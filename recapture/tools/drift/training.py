@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from recapture.cases.own_code import TargetError
+from recapture.cases.compilers import EAGER, builtin_compilers
+from recapture.cases.own_code import TargetError, find, in_folder
 from recapture.judge.digest import hash_bytes, numbers_of
 from recapture.judge.perturbation import perturbed
-from recapture.tools.drift.facts import Step, Task
+from recapture.tools.drift.facts import Operator, Step, Task, Training
+from recapture.tools.drift.ranks import full, mean_of_ranks, shared_among_ranks
+from recapture.tools.drift.recording import Watch
 from recapture.tools.drift.training_steps import distance
 from recapture.torch_api.compat import seed_everything, tree_leaves
 
@@ -27,71 +30,158 @@ if TYPE_CHECKING:
 NOISY_RUNS = 3
 """Runs with noise, from which the spread of each tensor comes."""
 
+MOMENTUM = 0.9
 
-def train(task: Task, side: Side) -> tuple[tuple[Step, ...], BaseException | None]:
-    """Train for the task's steps; return the digests of each, and the exception that ended it, if one did."""
+
+class Trained(msgspec.Struct, frozen=True, kw_only=True):
+    """What a training gave: its steps, the exception that ended it, and the operators of the step that was watched."""
+
+    steps: tuple[Step, ...]
+    error: BaseException | None = None
+    operators: list[Operator] = []
+
+
+def train(task: Task, training: Training, side: Side, rank: int = 0) -> Trained:
+    """Train for the task's steps, in every one of its processes alike; `rank` is the number of this one."""
     if not side.is_module:
         raise TargetError("--train needs a torch.nn.Module")
-    if task.other is None:
+    if task.other is None and rank == 0:
         side.keep_given()
-    steps, error = _run(task, side)
-    if task.other is None or error is not None:
-        return steps, error
-    spreads: list[dict[str, float]] = [{} for _ in steps]
+    trained = _run(task, training, side, rank, watched=training.watched)
+    if task.other is None or trained.error is not None or training.watched:
+        return trained
+    spreads: list[dict[str, float]] = [{} for _ in trained.steps]
     for seed in range(1, NOISY_RUNS + 1):
         with perturbed(seed):
-            noisy, _ = _run(task, side)
-        for number, (step, other) in enumerate(zip(steps, noisy, strict=False)):
+            noisy = _run(task, training, side, rank)
+        for number, (step, other) in enumerate(zip(trained.steps, noisy.steps, strict=False)):
             for name, (_, numbers) in step.tensors.items():
                 apart = distance(numbers, other.tensors.get(name, ("", ()))[1])
                 spreads[number][name] = max(spreads[number].get(name, 0.0), apart)
-    return tuple(
-        msgspec.structs.replace(step, spread=spread) for step, spread in zip(steps, spreads, strict=True)
-    ), None
+    steps = (msgspec.structs.replace(step, spread=spread) for step, spread in zip(trained.steps, spreads, strict=True))
+    return msgspec.structs.replace(trained, steps=tuple(steps))
 
 
-def _run(task: Task, side: Side) -> tuple[tuple[Step, ...], BaseException | None]:
+def _run(task: Task, training: Training, side: Side, rank: int, *, watched: int = 0) -> Trained:
+    """Train once. The operators of step `watched`, counted from 1, are recorded."""
     seed_everything()
     module = side.module().to(task.device)
     module.train()
-    optimizer = _optimizer(task, module)
+    called = _captured(task, shared_among_ranks(task, module), side)
+    optimizer, scheduler = optimizer_of(task, training, module)
+    watch = Watch()
+    watch.name_modules(module)
     steps: list[Step] = []
-    for number in range(task.train):
+    for number in range(1, training.steps + 1):
         try:
-            seed_everything()  # the same inputs on both sides, and in each step
-            args = side.arguments()
-            seed_everything(number + 1)
-            loss = _loss(module(*args))
-            optimizer.zero_grad()
-            loss.backward()
-            tensors = dict(_digests("loss", {"": loss}))
-            gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
-            tensors |= dict(_digests("gradient of ", gradients))
-            optimizer.step()
+            with watch.watching() if number == watched else contextlib.nullcontext():
+                loss, gradients, norm = _step(task, training, side, module, called, optimizer, rank, number)
+                optimizer.step()
+                if scheduler is not None:
+                    scheduler.step()
         except Exception as error:
-            return tuple(steps), error
-        tensors |= dict(_digests("parameter ", dict(module.named_parameters())))
-        tensors |= dict(_digests("buffer ", dict(module.named_buffers())))
+            return Trained(steps=tuple(steps), error=error, operators=watch.operators)
+        tensors = dict(_digests("buffer ", dict(module.named_buffers())))
+        tensors |= dict(_digests("loss", {"": loss}))
+        tensors |= dict(_digests("gradient of ", gradients))
+        tensors |= dict(_digests("norm of all gradients", {} if norm is None else {"": norm}))
         tensors |= dict(_digests("optimizer state ", _state(optimizer, module)))
+        tensors |= dict(_digests("parameter ", dict(module.named_parameters())))
         steps.append(Step(loss=f"{float(loss):.9g}", tensors=tensors))
-    return tuple(steps), None
+    return Trained(steps=tuple(steps), operators=watch.operators)
 
 
-def _optimizer(task: Task, module: Any) -> Any:
+def _step(
+    task: Task,
+    training: Training,
+    side: Side,
+    module: Any,
+    called: Any,
+    optimizer: Any,
+    rank: int,
+    number: int,
+) -> tuple[Any, dict[str, Any], Any]:
+    """Compute the gradients of one step; return the loss, copies of the gradients, and their norm if it is clipped."""
+    import torch
+
+    optimizer.zero_grad()
+    total = None
+    for turn in range(training.accumulate):
+        seed_everything()  # the same inputs on both sides, and in each step
+        args = _share(side.arguments(), turn, training.accumulate)
+        args = _share(args, rank, task.ranks)
+        seed_everything(number)
+        autocast: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if training.autocast:
+            autocast = torch.autocast(task.device, dtype=getattr(torch, training.autocast))
+        with autocast:
+            loss = _loss(task, training, called(*args), args) / training.accumulate
+        loss.backward()
+        total = loss.detach() if total is None else total + loss.detach()
+    # From the last layer to the first: a fault in a backward shows in the layers before it too.
+    parameters = [*module.named_parameters()][::-1]
+    gradients = {name: None if value.grad is None else full(value.grad).clone() for name, value in parameters}
+    norm = None
+    if training.clip is not None:
+        norm = torch.nn.utils.clip_grad_norm_([value for _, value in parameters], training.clip)
+    return mean_of_ranks(task, total), gradients, norm
+
+
+def _captured(task: Task, module: Any, side: Side) -> Any:
+    """Return the module as the task's compiler captures it."""
+    if task.compiler == EAGER:
+        return module
+    compiler = builtin_compilers()[task.compiler]
+    if compiler.inference_only or not compiler.shares_state:
+        raise TargetError(f"--train with {task.compiler}: it does not train the module itself")
+    return compiler.function(module, side.arguments())
+
+
+def optimizer_of(task: Task, training: Training, module: Any) -> tuple[Any, Any]:
+    """Return the optimizer of a module and the scheduler of its rate, or None without one."""
     import torch
 
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not parameters:
         raise TargetError("--train needs a module with parameters")
-    if task.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=task.rate, momentum=0.9)
-    return torch.optim.AdamW(parameters, lr=task.rate)
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=training.rate, momentum=MOMENTUM), None
+    if training.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, lr=training.rate), None
+    made = _own(task, training.optimizer)(module)
+    optimizer, scheduler = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TargetError(f"{training.optimizer[1]} returns no optimizer, but {type(optimizer).__name__}")
+    return optimizer, scheduler
 
 
-def _loss(result: Any) -> Any:
-    """Return the result if it is a number, else the mean of the squares of all its floating-point tensors."""
+def _own(task: Task, function: tuple[str, str] | str) -> Any:
+    """Return a function of the user."""
+    folder = task.own_code["folder"]
+    with in_folder(folder):
+        return find(*function)
+
+
+def _share(args: tuple[Any, ...], number: int, of: int) -> tuple[Any, ...]:
+    """Return one of several equal shares of a batch; what is no tensor is the same in each."""
     import torch
 
+    def share(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dim() == 0:
+            return value
+        if value.shape[0] % of:
+            raise TargetError(f"a batch of {value.shape[0]} cannot be divided by {of}")
+        return value.chunk(of)[number].detach().clone().requires_grad_(value.requires_grad)
+
+    return args if of == 1 else tuple(map(share, args))
+
+
+def _loss(task: Task, training: Training, result: Any, args: tuple[Any, ...]) -> Any:
+    """Return the user's loss, or the result if it is a number, or the mean of the squares of its floating tensors."""
+    import torch
+
+    if training.loss is not None:
+        return _own(task, training.loss)(result, *args)
     tensors = [leaf for leaf in tree_leaves(_plain(result)) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     if not tensors:
         raise TargetError("--train needs a result that requires a gradient")
@@ -111,7 +201,7 @@ def _state(optimizer: Any, module: Any) -> dict[str, Any]:
 
     names = {id(parameter): name for name, parameter in module.named_parameters()}
     return {
-        f"{key} of {names[id(parameter)]}": value
+        f"{key} of {names.get(id(parameter), 'another parameter')}": value
         for parameter, state in optimizer.state.items()
         for key, value in state.items()
         if isinstance(value, torch.Tensor)
@@ -123,7 +213,7 @@ def _digests(prefix: str, tensors: dict[str, Any]) -> Iterator[tuple[str, tuple[
         if tensor is None:
             yield f"{prefix}{name}", ("none", ())
             continue
-        data = tensor.detach().cpu()
+        data = full(tensor.detach()).cpu()
         bits = hashlib.blake2b(f"{data.dtype}{tuple(data.shape)}".encode(), digest_size=8)
         with contextlib.suppress(RuntimeError, NotImplementedError):
             hash_bytes(bits, data)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from recapture.tools.drift.facts import Step
+from recapture.tools.drift.facts import Step, Verdict
 
 MOST_TIMES = 20.0
 """How many times the spread of noisy runs a difference may be before rounding no longer explains it: a few runs show
@@ -19,13 +19,14 @@ LEAST = 1e-6
 class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
     """The first step, counted from 1, and the first tensor in it that differ.
 
-    If any step differs by more than rounding explains, `beyond` is true, and this is the first such step. `old` and
-    `new` are the losses.
+    If any step differs by more than rounding explains, `beyond` is true, and this is the first such step. `first_bits`
+    is the first step with any other bits. `old` and `new` are the losses.
     """
 
     step: int
     name: str
     beyond: bool
+    first_bits: int = 1
     old: str = ""
     new: str = ""
 
@@ -38,14 +39,29 @@ def first_step_that_differs(old: Sequence[Step], new: Sequence[Step]) -> StepDif
             if before.tensors.get(name, ("",))[0] == after.tensors.get(name, ("",))[0]:
                 continue
             beyond = beyond_spread(before, after, name)
-            difference = StepDifference(step=number, name=name, beyond=beyond, old=before.loss, new=after.loss)
+            difference = StepDifference(
+                step=number,
+                name=name,
+                beyond=beyond,
+                first_bits=first_bits.step if first_bits is not None else number,
+                old=before.loss,
+                new=after.loss,
+            )
             if beyond:
                 return difference
             first_bits = first_bits or difference
     if len(old) != len(new):
         step = min(len(old), len(new)) + 1
-        return StepDifference(step=step, name="the step, which one side does not reach", beyond=True)
+        bits = first_bits.step if first_bits is not None else step
+        return StepDifference(step=step, name="the step, which one side does not reach", beyond=True, first_bits=bits)
     return first_bits
+
+
+def training_verdict(difference: StepDifference | None) -> Verdict:
+    """Return how two trainings compare."""
+    if difference is None:
+        return "same bits"
+    return "changed" if difference.beyond else "rounding"
 
 
 def beyond_spread(old: Step, new: Step, name: str) -> bool:

@@ -1,0 +1,126 @@
+"""Compares models that nobody here wrote between two releases of torch, in eager mode.
+
+    python -m benchmarks.drift_models --records FILE [--across 2.6.0,2.11.0] [--with FILE] [--model NAME]...
+                                      [--timeout SECONDS] [--table]
+
+The models are those of `benchmarks.own_models`: random weights and small inputs. Each finished model is appended to
+the file of records, one JSON object a line, so that an interrupted benchmark goes on where it stopped. ``--table`` runs
+nothing and prints the Markdown table of what the file holds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import click
+import msgspec
+
+from benchmarks.own_models import requests
+from recapture.base.errors import RecaptureError
+from recapture.images.requirements import Requirements
+from recapture.machine.pins import find_releases
+from recapture.report.document import Table, code_span
+from recapture.report.markdown_writer import table_markdown
+from recapture.tools.drift.answer import Drift, DriftReport
+from recapture.tools.drift.sides import SideOf, SideRuns
+
+NO_DIGITS = 99.0
+"""Stands for the digits of a model whose results cannot be compared as numbers."""
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One model: what came out, or why nothing did; `seconds` is its wall time."""
+
+    model: str
+    report: DriftReport | None = None
+    error: str = ""
+    seconds: float = 0.0
+
+
+def read(file: Path) -> dict[str, Compared]:
+    """Return what a file of records holds, by model."""
+    lines = file.read_bytes().splitlines() if file.is_file() else []
+    return {row.model: row for row in (msgspec.json.decode(line, type=Compared) for line in lines)}
+
+
+def compare_model(name: str, sides: tuple[SideOf, SideOf], runs: SideRuns) -> Compared:
+    """Compare one model on both sides."""
+    request = requests()[name]
+    own_code = {"place": request.place, "name": request.name, "inputs": request.inputs, "folder": str(Path.cwd())}
+    if request.inputs_from is not None:
+        own_code["inputs_from"] = request.inputs_from
+    began = time.monotonic()
+    try:
+        report = Drift(target=name, own_code=own_code, old=sides[0], new=sides[1], why=True).compare(runs)
+    except RecaptureError as error:
+        return Compared(model=name, error=str(error), seconds=round(time.monotonic() - began, 1))
+    short = msgspec.structs.replace(report, layers=())
+    return Compared(model=name, report=short, seconds=round(time.monotonic() - began, 1))
+
+
+def row_of(compared: Compared) -> list[str]:
+    """Return the row of a model: its verdict, how many digits agree at least, the first place, and the cause."""
+    report = compared.report
+    if report is None:
+        return [compared.model, f"not compared: {compared.error}", "", "", ""]
+    if not all(side.stable for side in report.about):
+        return [compared.model, "differs from itself when called again", "", "", ""]
+    digits = min((part.digits for part in report.parts if part.digits is not None), default=NO_DIGITS)
+    place = report.place
+    where = code_span(place.name).text if place is not None else ""
+    return [
+        compared.model,
+        report.verdict,
+        "" if report.verdict == "same bits" or digits == NO_DIGITS else f"{digits:.1f}",
+        where,
+        ", ".join(report.causes),
+    ]
+
+
+def table(rows: dict[str, Compared]) -> str:
+    """Return the Markdown table, and how many models have each verdict."""
+    cells = [row_of(rows[name]) for name in requests() if name in rows]
+    counts = Counter(row[1].partition(":")[0] for row in cells)
+    total = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+    heads = ["model", "verdict", "digits", "first place", "because of"]
+    return f"{table_markdown(Table(heads, cells, 'llrll'))}\n{total}\n"
+
+
+@click.command(help=__doc__.partition("\n")[0])
+@click.option("--records", type=click.Path(path_type=Path), required=True)
+@click.option("--across", default="2.6.0,2.11.0")
+@click.option("--with", "packages", type=click.Path(path_type=Path), multiple=True)
+@click.option("--model", "names", multiple=True)
+@click.option("--timeout", default=600.0)
+@click.option("--table", "table_alone", is_flag=True)
+def main(
+    *,
+    records: Path,
+    across: str,
+    packages: tuple[Path, ...],
+    names: tuple[str, ...],
+    timeout: float,
+    table_alone: bool,
+) -> None:
+    """Run what the file of records lacks, and print the table."""
+    if not table_alone:
+        requirements = Requirements.read(packages)
+        old, new = (
+            SideOf(name=f"torch {image.torch}", image=image, requirements=requirements)
+            for image in find_releases(across)
+        )
+        done = read(records)
+        with SideRuns(timeout=timeout, show=click.echo) as runs, records.open("ab") as stream:
+            for name in names or requests():
+                if name not in done:
+                    compared = compare_model(name, (old, new), runs)
+                    stream.write(msgspec.json.encode(compared) + b"\n")
+                    stream.flush()
+                    click.echo(f"{name}: {compared.seconds:.0f} s")
+    click.echo(table(read(records)))
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@ import itertools
 import re
 import subprocess
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
@@ -24,7 +25,6 @@ from recapture.report.summary import measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from recapture.tools.upgrade.package_versions import PackageRelease
 

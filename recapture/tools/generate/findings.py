@@ -96,12 +96,15 @@ class Worker:
             path = self.folder / f"{self.folder.name}.py"
             write_atomically(path, reduced["case"].encode(errors="backslashreplace"))
             finding = msgspec.structs.replace(
-                finding, cell=f"{path.stem}::{case}::{compiler}", fault=reduced["fault"], stage=reduced["stage"] or ""
+                finding,
+                cell=f"{path.stem}::{case}::{compiler}",
+                fault=reduced["fault"],
+                stage=reduced["stage"] or "",
+                lines=reduced["after"]["lines"],
             )
             if reduced["script"] is not None:
                 write_atomically(self.folder / PROGRAM, reduced["script"].encode(errors="backslashreplace"))
-                lines = len(reduced["script"].strip().splitlines())
-                finding = msgspec.structs.replace(finding, lines=lines, ending=str(reduced["script_runs"]))
+                finding = msgspec.structs.replace(finding, ending=str(reduced["script_runs"]))
             similar = similar_cases(reduced["case"], family.kind, compiler, self.generation.settings.torch)
             finding = msgspec.structs.replace(finding, similar=tuple(similar))
         address = f"{path}::{case}::{compiler}"

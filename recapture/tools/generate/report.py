@@ -94,8 +94,8 @@ class FoundFamily(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A family that was worked out: the cell of its smallest program, and what came of it.
 
-    `cell` is in the file of cases in the finding's folder. `lines` counts the lines of the program with torch alone,
-    and `ending` says how it ended. `similar` are cells of the suites that use the same names and show the same kind of
+    `cell` is in the file of cases in the finding's folder. `lines` counts its lines, and `ending` says how the same
+    program with torch alone ended. `similar` are cells of the suites that use the same names and show the same kind of
     difference, with what is known of them. `releases` has the verdict on each release that was tried, oldest first.
     `lacking` says what could not be worked out, and why.
     """
@@ -116,7 +116,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """What came of it, in a line."""
-        parts = [self.fault, f"{self.lines} lines with torch alone" if self.lines else "not reduced", self.ending]
+        parts = [self.fault, plural(self.lines, "line") if self.lines else "not reduced", self.ending]
         parts += [f"first bad: {self.first_bad}"] if self.first_bad else []
         parts += [f"similar: {self.similar[0]}"] if self.similar else []
         return "; ".join(filter(None, [*parts, *self.lacking]))

@@ -46,5 +46,5 @@ def lowest_share(part: int, whole: int) -> float:
     if not whole:
         return 0.0
     share, square = part / whole, DEVIATIONS**2
-    spread = DEVIATIONS * (share * (1 - share) / whole + square / (4 * whole**2)) ** 0.5
+    spread: float = DEVIATIONS * (share * (1 - share) / whole + square / (4 * whole**2)) ** 0.5
     return (share + square / (2 * whole) - spread) / (1 + square / whole)

@@ -25,6 +25,7 @@ import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.paths import CHECKOUT
+from recapture.base.paths import PACKAGE as OWN_FOLDER
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -39,6 +40,9 @@ PACKAGE = "recapture_data"
 
 BUILT = Path("build") / "recapture-data"
 """The folder, in a checkout, into which the packages are built."""
+
+SHIPPED = OWN_FOLDER / "data" / FILE
+"""The file inside a wheel of `recapture`, which the build writes from the results."""
 
 NOT_RECORDED = "."
 """The mark of a release that has no record of a cell."""
@@ -284,8 +288,9 @@ def encode(data: Data) -> bytes:
 def load(path: Path | None = None) -> Data:
     """Return the data of a file, or of the package ``recapture-data``.
 
-    Without a path, this is the file that was built in the checkout, else that of the installed package. Raises
-    UsageError, in one line, if there is none or it cannot be read.
+    Without a path, this is the file that was built in the checkout, else that of the installed package
+    ``recapture-data``, else the one inside the installed `recapture`. Raises UsageError, in one line, if there is none
+    or it cannot be read.
     """
     place = path if path is not None else find()
     if place is None:
@@ -302,12 +307,13 @@ def load(path: Path | None = None) -> Data:
 
 
 def find() -> Path | None:
-    """Return the file of the data, or None: the one built in the checkout, else that of the installed package."""
+    """Return the file of the data, or None: built in the checkout, of ``recapture-data``, or inside `recapture`."""
     built = CHECKOUT / BUILT / "pip" / PACKAGE / FILE
     if built.is_file():
         return built
     spec = importlib.util.find_spec(PACKAGE)
     places = [] if spec is None or spec.origin is None else [Path(spec.origin).with_name(FILE)]
+    places.append(SHIPPED)
     return next((place for place in places if place.is_file()), None)
 
 

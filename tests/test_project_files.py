@@ -129,8 +129,10 @@ def test_the_bake_file_builds_every_image_with_its_pins():
 
 
 def test_the_readme_of_a_release_has_absolute_links(monkeypatch):
-    hatchling = SimpleNamespace(MetadataHookInterface=object)  # hatchling is not installed beside the tests
-    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", hatchling)
+    # hatchling is not installed beside the tests
+    hatchling = SimpleNamespace(MetadataHookInterface=object, BuildHookInterface=object)
+    for name in ("hatchling.metadata.plugin.interface", "hatchling.builders.hooks.plugin.interface"):
+        monkeypatch.setitem(sys.modules, name, hatchling)
     build = runpy.run_path(str(REPOSITORY / "tools" / "hatch_build.py"))
     text = build["with_absolute_links"](
         (REPOSITORY / "README.md").read_text(encoding="utf-8"), "https://a.example/r/blob/v1"

@@ -152,7 +152,9 @@ def require_torch() -> None:
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
-        raise EnvironmentUnfitError(f"torch is not installed for {Path(sys.executable).name}; see the README")
+        raise EnvironmentUnfitError(
+            f"torch is not installed for {Path(sys.executable).name}: install torch, or recapture[torch]"
+        )
 
 
 def console() -> Console:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -110,7 +110,7 @@ def history(cell: str, root: Path, *, check: Callable[[Results], object] | None 
     """
     results = read_by_age(root, check)
     records = [record for folder in results for record in folder.records]
-    addresses = _matching(cell, records)
+    addresses = matching_cells(cell, {(record.case, record.compiler) for record in records})
     histories = []
     for capability in sorted({folder.capability for folder in results}):
         column = [folder for folder in results if folder.capability == capability]
@@ -126,8 +126,11 @@ def history(cell: str, root: Path, *, check: Callable[[Results], object] | None 
     return histories
 
 
-def _matching(cell: str, records: list[Record]) -> list[tuple[str, str]]:
-    cells = {(record.case, record.compiler) for record in records}
+def matching_cells(cell: str, cells: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the cells that an address means, among some, each a case and a compiler.
+
+    Raises UsageError, with the most similar address, if it means none.
+    """
     parts = cell.split("::")
 
     def is_meant(case: str, compiler: str) -> bool:

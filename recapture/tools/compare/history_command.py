@@ -45,8 +45,12 @@ def history(
     CELL is SUITE::NAME::COMPILER; a case (SUITE::NAME, or only NAME) means all its cells. A workload of `recapture
     bench` (NAME or NAME::COMPILER) means its speeds: since when it is slower, hungrier or longer to compile. Without
     CELL, show the number of cells that are wrong or fail with each compiler and release, and what each release changed;
-    --suite and -k choose the cells that are counted.
+    --suite and -k choose the cells that are counted. Where there is no folder `results`, a cell is looked up in the
+    data that come with recapture.
     """
+    if cell is not None and not results.exists() and results == Path("results"):
+        _show_data(cell, form)
+        return
     if show_issues or issues:
         if cell is not None:
             raise UsageError("--issues and --issue show known issues: they cannot be combined with a cell")
@@ -80,6 +84,23 @@ def history(
         echo(history_report.to_markdown(histories), nl=False)
     else:
         history_report.print_histories(console(), histories)
+
+
+def _show_data(cell: str, form: str) -> None:
+    """Print what the data package says about a cell: there is no folder of results."""
+    from recapture import data
+    from recapture.report import data_history
+    from recapture.report.markdown_writer import to_markdown
+    from recapture.report.terminal_writer import print_document
+
+    content = data.load()
+    cells = data_history.cells_in(content, cell)
+    if form == "json":
+        echo_json(indented_json({"data": content.version, "cells": cells}))
+    elif form == "markdown":
+        echo(to_markdown([*data_history.blocks(content, cells)]), nl=False)
+    else:
+        print_document(console(), [*data_history.blocks(content, cells)])
 
 
 def _show_speeds(speeds: Sequence[Any], form: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 
 from recapture.base.text import plural, shorten, time_text
 from recapture.command.in_images import ImageOptions, run_in_images
-from recapture.command.options import require_torch, takes
+from recapture.command.options import console, require_torch, takes
 from recapture.command.output import echo, print_json
 from recapture.records.verdicts import RIGHT
 from recapture.report.differences import describe_difference
@@ -48,7 +49,8 @@ def explain_command(context: click.Context, options: ExplainOptions, where: Imag
 
     CELL is SUITE::CASE::COMPILER, such as control_flow::branch_on_sum::jit.trace; SUITE::CASE means all compilers of a
     case, SUITE all cells of a suite. Nothing is recorded. With --debug, the graphs, the generated code and torch's
-    trace are left in results/IMAGE/CAPABILITY/debug/, which the report links.
+    trace are left in results/IMAGE/CAPABILITY/debug/, which the report links. Without torch, it prints what was
+    recorded of the cell on each release.
     """
     from recapture.report.run_progress import RunProgress
     from recapture.report.terminal_writer import SafeConsole
@@ -56,6 +58,9 @@ def explain_command(context: click.Context, options: ExplainOptions, where: Imag
 
     if where.images:
         return run_in_images(context, where, results=options.results, device=options.device)
+    cells = ["::".join(filter(None, address)) for address in options.selection.addresses]
+    if find_spec("torch") is None and cells and _explain_from_data(cells, as_json=as_json):
+        return 0
     require_torch()
     with RunProgress(SafeConsole(stderr=True)) as progress:
         summary, folders = explain_cells(options, progress, lambda text: echo(f"recapture: {text}", err=True))
@@ -82,6 +87,24 @@ def explain_command(context: click.Context, options: ExplainOptions, where: Imag
             echo("")
         echo("\n".join(explanation_lines(explanation, brief=len(explanations) > 1)))
     return 0
+
+
+def _explain_from_data(addresses: list[str], *, as_json: bool) -> bool:
+    """Print what is recorded of some cells, where there is no torch to run them; False if there are no data."""
+    from recapture import data
+    from recapture.report import data_history
+    from recapture.report.terminal_writer import print_document
+
+    if data.find() is None:
+        return False
+    content = data.load()
+    cells = [cell for address in addresses for cell in data_history.cells_in(content, address)]
+    echo("recapture: torch is not installed: this is what was recorded; with torch, the cell is run", err=True)
+    if as_json:
+        print_json({"data": content.version, "cells": cells})
+    else:
+        print_document(console(), [*data_history.blocks(content, cells)])
+    return True
 
 
 def _parse_trace(folder: Path) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from typing_extensions import Self
 
 from recapture.base.text import ratio_text, shorten, time_text
 from recapture.tools.speed.remarks import remarks, why_wide
 from recapture.tools.speed.report import configurations_text
 from recapture.tools.speed.speedups import Row
+
+if TYPE_CHECKING:  # no dependency: a part of Python from 3.11 on
+    from typing_extensions import Self
 
 
 class BenchProgress:

@@ -1,0 +1,127 @@
+"""The wheel: what `recapture` answers in an empty folder, without a checkout and without torch."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from recapture.data import decode
+
+ROOT = Path(__file__).resolve().parents[1]
+CELL = "control_flow::branch_on_sum::jit.trace"
+BYTES = 1_000_000
+"""The most bytes of the compressed data."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of this checkout, built as a release builds it: from a source distribution."""
+    folder = tmp_path_factory.mktemp("wheel")
+    uv = shutil.which("uv") or pytest.skip("needs uv")
+    run = subprocess.run([uv, "build", "--out-dir", folder, ROOT], capture_output=True, text=True, check=False)
+    if run.returncode and "hatchling" in run.stderr:
+        pytest.skip("needs a package index, or its cache")
+    assert run.returncode == 0, run.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An empty folder, into which a test may write its model."""
+    return tmp_path_factory.mktemp("empty")
+
+
+@pytest.fixture(scope="module")
+def alone(wheel, folder, tmp_path_factory):
+    """Return a function that runs a command line of the wheel in an empty folder, where torch cannot be imported."""
+    package = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(package)
+    # The dependencies of recapture, by name: the environment of the tests has torch beside them.
+    site = Path(sysconfig.get_path("purelib"))
+    names = (
+        "click jinja2 markupsafe msgspec packaging psutil rich markdown_it mdurl pygments tabulate cloudpickle pynvml"
+    )
+    for name in names.split():
+        if (site / name).exists():
+            (package / name).symlink_to(site / name)
+        elif (site / f"{name}.py").exists():
+            (package / f"{name}.py").symlink_to(site / f"{name}.py")
+        else:
+            pytest.skip(f"needs {name}")
+    if sys.version_info < (3, 11):
+        (package / "tomli").symlink_to(site / "tomli")
+
+    def run(*words):
+        command = [sys.executable, "-S", "-m", "recapture", *words]
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(package), "HOME": str(folder)}
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_the_data_are_in_the_wheel_and_small(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        content = archive.read("recapture/data/data.json.gz")
+    assert len(content) < BYTES
+    data = decode(gzip.decompress(content))
+    assert CELL.rpartition("::")[0] in data.cases
+
+
+def test_a_line_is_linted_without_torch(alone, folder):
+    source = folder / "model.py"
+    source.write_text("import torch\ndef f(x):\n    return x if x.is_floating_point() else x // 2\n")
+    run = alone("lint", "model.py", "--compiler", "export")
+    assert (run.returncode, run.stderr.count("Traceback")) == (1, 0)
+    assert run.stdout.startswith("model.py:3:17 branch-on-dtype: silently wrong under export in ")
+
+
+def test_the_history_of_a_cell_comes_from_the_data(alone):
+    run = alone("history", CELL)
+    assert run.returncode == 0
+    assert f"{CELL} on cpu" in run.stdout
+    assert "silently wrong" in run.stdout
+    document = json.loads(alone("history", CELL, "--json").stdout)
+    assert {cell["capability"] for cell in document["cells"]} == {"cpu", "sm_90"}
+    assert {span["verdict"] for cell in document["cells"] for span in cell["spans"]} == {"specialized"}
+    assert f"`{CELL}` on cpu" in alone("history", CELL, "--format", "markdown").stdout
+
+
+def test_what_was_recorded_of_a_cell_is_explained_without_torch(alone):
+    run = alone("explain", CELL)
+    assert run.returncode == 0
+    assert run.stderr == "recapture: torch is not installed: this is what was recorded; with torch, the cell is run\n"
+    assert "instead: Compute both paths" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["check", "model.py:f", "--input", "3x4"], 3, "torch is not installed for python"),
+        (["run", "control_flow"], 3, "torch is not installed for python"),
+        (["bench"], 3, "torch is not installed for python"),
+        (["repro", CELL], 3, "torch is not installed for python"),
+        (["history"], 2, "they are in that folder of a checkout"),
+        (["data"], 2, "they are in that folder of a checkout"),
+        (["history", "control_flow::branch_on_some"], 2, "did you mean 'control_flow::branch_on_sum'"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_what_needs_torch_or_a_checkout_says_so_in_one_line(alone, folder, words, status, message):
+    (folder / "model.py").write_text("def f(x):\n    return x\n")
+    run = alone(*words)
+    assert run.returncode == status
+    assert message in run.stderr
+    assert (run.stdout, run.stderr.count("\n")) == ("", 1)

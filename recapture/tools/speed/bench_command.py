@@ -9,7 +9,7 @@ import click
 
 from recapture.base.errors import UsageError
 from recapture.command.in_images import ImageOptions, run_in_images
-from recapture.command.options import json_flag, takes
+from recapture.command.options import json_flag, require_torch, takes
 from recapture.command.output import print_json
 from recapture.tools.speed.report_addition import BenchmarkFile
 from recapture.tools.speed.selection import BenchOptions
@@ -70,6 +70,7 @@ def bench_command(
     if list_only:
         _list_workloads(options, console, as_json=as_json)
         return 0
+    require_torch()
     errors = SafeConsole(stderr=True, highlight=False)
     with BenchProgress(errors) as progress:
         summary = run_benchmark(options, progress, lambda line: errors.print(line, markup=False))

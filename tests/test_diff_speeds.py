@@ -291,7 +291,8 @@ def on_a_machine(row, factor, seconds=0.004):
     return replace(
         slower,
         processes=tuple(
-            replace(process, yardstick=tuple(seconds * factor * part for part in spread)) for process in slower.processes
+            replace(process, yardstick=tuple(seconds * factor * part for part in spread))
+            for process in slower.processes
         ),
     )
 

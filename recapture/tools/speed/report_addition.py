@@ -51,6 +51,13 @@ class SpeedReports(BenchmarkFile, ReportAddition):
 
     key = "speedups"
 
+    claim_plots: Path | None = option(
+        "--claim-plots",
+        default=None,
+        metavar="FOLDER",
+        help="Write a plot (SVG) of each published speedup through the releases to this folder, and a page of them.",
+    )
+
     def find(self, root: Path) -> list[Path]:
         """Return the files of `recapture bench` at or below a directory."""
         from recapture.tools.speed.speedups import find_speedups
@@ -69,8 +76,26 @@ class SpeedReports(BenchmarkFile, ReportAddition):
         return speedups
 
     def finish(self, rendered: list[Speedups]) -> None:
-        """Write the file for another tool."""
+        """Write the file for another tool, and the plots of the claims."""
         self.write(rendered)
+        if self.claim_plots is not None:
+            _write_claims(self.claim_plots, rendered)
+
+
+def _write_claims(folder: Path, benchmarks: list[Speedups]) -> None:
+    """Write a page and a plot for each claim. Raises UsageError if no benchmark checks a claim."""
+    from recapture.tools.speed.claim_plots import claim_histories, claim_page, claim_svg, file_name
+
+    histories = claim_histories(benchmarks)
+    if not histories:
+        raise UsageError("--claim-plots: no measured speedup in these results checks a published claim")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {folder}: {error.strerror}") from None
+    write_file(folder / "index.md", claim_page(histories))
+    for history in histories:
+        write_file(folder / file_name(history), claim_svg(history))
 
 
 def _derived(path: Path) -> Speedups:

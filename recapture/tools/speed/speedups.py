@@ -2,7 +2,8 @@
 
 History of the file format, newest first (``SCHEMA_VERSION``):
 
-1. first version. Fields that came later (`spent`, `costs`, `device_time`, `yardstick`) are optional, and absent from older files.
+1. first version. Fields that came later (`spent`, `costs`, `device_time`, `yardstick`) are optional, and absent from
+   older files.
 """
 
 from __future__ import annotations

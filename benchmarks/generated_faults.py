@@ -57,6 +57,7 @@ def search(path: Path, plain: str, folder: Path, options: argparse.Namespace) ->
             compilers=(plain, *re.findall(r'^@compiler\(\s*"([^"]+)"', path.read_text(), re.MULTILINE)),
             compilers_from=path,
             timeout=options.timeout,
+            alone=0,
             findings=0,
             minutes=options.minutes,
         ),

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from recapture.records.record import CellKey, Record
     from recapture.tools.generate.generate_options import GenerateOptions
 
-MEMBERS = 2
-"""Members of a family that run alone for each compiler."""
-
 MOST_ROUNDS = 4
 """How often further members of a family run alone if the first ones pass then."""
 
@@ -40,7 +37,7 @@ def run_alone(
     paths = {suite.name: folder.suite_path(suite) for suite in folder.suites.values()}
     declaring = () if own is None else (SuiteFile(own.name, Path(own.path)),)
     for _ in range(MOST_ROUNDS):
-        chosen = _next_members(folder, planned)
+        chosen = _next_members(folder, planned, options.alone)
         if not chosen:
             return
         log(f"running {len(chosen)} cells alone")
@@ -60,8 +57,8 @@ def run_alone(
         run_cells(run, NoProgress(), log)
 
 
-def _next_members(folder: GeneratedFolder, planned: set[CellKey]) -> list[CellKey]:
-    """Return the cells that shall run alone: as many of each family and compiler as are missing."""
+def _next_members(folder: GeneratedFolder, planned: set[CellKey], number: int) -> list[CellKey]:
+    """Return the cells that shall run alone: as many as are missing to `number` of each family and compiler."""
     alone = folder.alone()
     suspected = suspects(folder.suites.values(), folder.screened.values())
     members: dict[tuple[FamilyKey, str], list[CellKey]] = defaultdict(list)
@@ -72,7 +69,7 @@ def _next_members(folder: GeneratedFolder, planned: set[CellKey]) -> list[CellKe
     for keys in members.values():
         failing = [key for key in keys if key in alone and alone[key].verdict not in RIGHT]
         missing = [key for key in keys if key not in alone]
-        chosen += missing[: max(MEMBERS - len(failing), 0)]
+        chosen += missing[: max(number - len(failing), 0)]
     return chosen
 
 

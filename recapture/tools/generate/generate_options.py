@@ -81,6 +81,13 @@ class GenerateOptions(CellOptions):
         metavar="N",
         help="Compile with N of Inductor's settings changed, each alone: none may change a result.",
     )
+    alone: int = option(
+        "--alone",
+        default=2,
+        between=(0, 1000),
+        metavar="N",
+        help="Members of a family that run again in processes of their own, for each compiler.",
+    )
     findings: int = option(
         "--findings",
         default=10,

@@ -1,7 +1,7 @@
 """Compares models that nobody here wrote between two releases of torch, in eager mode.
 
     python -m benchmarks.drift_models --records FILE [--across 2.6.0,2.11.0] [--with FILE] [--model NAME]...
-                                      [--timeout SECONDS] [--table]
+                                      [--why] [--timeout SECONDS] [--table]
 
 The models are those of `benchmarks.own_models`: random weights and small inputs. Each finished model is appended to
 the file of records, one JSON object a line, so that an interrupted benchmark goes on where it stopped. ``--table`` runs
@@ -21,7 +21,7 @@ from benchmarks.own_models import requests
 from recapture.base.errors import RecaptureError
 from recapture.images.requirements import Requirements
 from recapture.machine.pins import find_releases
-from recapture.report.document import Table, code_span
+from recapture.report.document import Inline, Table, code_span
 from recapture.report.markdown_writer import table_markdown
 from recapture.tools.drift.answer import Drift, DriftReport
 from recapture.tools.drift.sides import SideOf, SideRuns
@@ -45,7 +45,7 @@ def read(file: Path) -> dict[str, Compared]:
     return {row.model: row for row in (msgspec.json.decode(line, type=Compared) for line in lines)}
 
 
-def compare_model(name: str, sides: tuple[SideOf, SideOf], runs: SideRuns) -> Compared:
+def compare_model(name: str, sides: tuple[SideOf, SideOf], runs: SideRuns, *, why: bool) -> Compared:
     """Compare one model on both sides."""
     request = requests()[name]
     own_code = {"place": request.place, "name": request.name, "inputs": request.inputs, "folder": str(Path.cwd())}
@@ -53,7 +53,7 @@ def compare_model(name: str, sides: tuple[SideOf, SideOf], runs: SideRuns) -> Co
         own_code["inputs_from"] = request.inputs_from
     began = time.monotonic()
     try:
-        report = Drift(target=name, own_code=own_code, old=sides[0], new=sides[1], why=True).compare(runs)
+        report = Drift(target=name, own_code=own_code, old=sides[0], new=sides[1], why=why).compare(runs)
     except RecaptureError as error:
         return Compared(model=name, error=str(error), seconds=round(time.monotonic() - began, 1))
     short = msgspec.structs.replace(report, layers=())
@@ -69,7 +69,7 @@ def row_of(compared: Compared) -> list[str]:
         return [compared.model, "differs from itself when called again", "", "", ""]
     digits = min((part.digits for part in report.parts if part.digits is not None), default=NO_DIGITS)
     place = report.place
-    where = code_span(place.name).text if place is not None else ""
+    where = place.name.removesuffix(".default") if place is not None else ""
     return [
         compared.model,
         report.verdict,
@@ -85,7 +85,12 @@ def table(rows: dict[str, Compared]) -> str:
     counts = Counter(row[1].partition(":")[0] for row in cells)
     total = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
     heads = ["model", "verdict", "digits", "first place", "because of"]
-    return f"{table_markdown(Table(heads, cells, 'llrll'))}\n{total}\n"
+    if not any(row[-1] for row in cells):  # without --why
+        heads, cells = heads[:-1], [row[:-1] for row in cells]
+    marked: list[list[Inline]] = [
+        [row[0], row[1], row[2], code_span(row[3]) if row[3] else "", *row[4:]] for row in cells
+    ]
+    return f"{table_markdown(Table(heads, marked, 'llrll'[: len(heads)]))}\n{total}\n"
 
 
 @click.command(help=__doc__.partition("\n")[0])
@@ -93,6 +98,7 @@ def table(rows: dict[str, Compared]) -> str:
 @click.option("--across", default="2.6.0,2.11.0")
 @click.option("--with", "packages", type=click.Path(path_type=Path), multiple=True)
 @click.option("--model", "names", multiple=True)
+@click.option("--why", is_flag=True)
 @click.option("--timeout", default=600.0)
 @click.option("--table", "table_alone", is_flag=True)
 def main(
@@ -101,6 +107,7 @@ def main(
     across: str,
     packages: tuple[Path, ...],
     names: tuple[str, ...],
+    why: bool,
     timeout: float,
     table_alone: bool,
 ) -> None:
@@ -115,7 +122,7 @@ def main(
         with SideRuns(timeout=timeout, show=click.echo) as runs, records.open("ab") as stream:
             for name in names or requests():
                 if name not in done:
-                    compared = compare_model(name, (old, new), runs)
+                    compared = compare_model(name, (old, new), runs, why=why)
                     stream.write(msgspec.json.encode(compared) + b"\n")
                     stream.flush()
                     click.echo(f"{name}: {compared.seconds:.0f} s")

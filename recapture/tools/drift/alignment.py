@@ -23,11 +23,15 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """A pair of aligned operators, and the digits to which their results agree; 16 if the bits are the same."""
+    """A pair of aligned operators, and the digits to which their results agree; 16 if the bits are the same.
+
+    `name` is the operator with its submodule.
+    """
 
     old: int
     new: int
     digits: float
+    name: str = ""
 
 
 def aligned(old: Sequence[Operator], new: Sequence[Operator]) -> list[tuple[range, range]]:
@@ -78,7 +82,7 @@ def _from_outside(calls: Sequence[Operator]) -> set[str]:
 def layers(old: Sequence[Operator], new: Sequence[Operator]) -> list[Layer]:
     """Return how well the aligned operators agree, in the order of the calls."""
     return [
-        Layer(old=first[0], new=second[0], digits=digits)
+        Layer(old=first[0], new=second[0], digits=digits, name=f"{new[second[0]].name} {new[second[0]].module}".strip())
         for first, second in aligned(old, new)
         if len(first) == len(second) == 1 and (digits := _digits(old[first[0]], new[second[0]])) is not None
     ]

@@ -14,7 +14,7 @@ import msgspec
 from recapture.base.errors import RecaptureError
 from recapture.base.text import shorten
 from recapture.machine.pins import Image, find_releases
-from recapture.tools.drift.facts import VERDICTS, SideReport, Verdict
+from recapture.tools.drift.facts import SAME_BITS, VERDICTS, SideReport, Verdict
 from recapture.tools.drift.sides import Overlay, SideOf
 
 REASON = 160
@@ -52,7 +52,10 @@ def better(verdict: Verdict, than: Verdict) -> bool:
 
 
 def try_causes(old: SideOf, new: SideOf, about: tuple[SideReport, SideReport], compare: Compare) -> Iterator[Trial]:
-    """Exchange every package that both sides imported at different versions, then change every setting."""
+    """Exchange each package that both sides imported at different versions, then change each setting.
+
+    A package that explains every bit ends the search.
+    """
     before, after = (side.packages for side in about)
     for name in sorted(before.keys() & after.keys() - {"torch"}):
         if before[name] != after[name]:
@@ -61,7 +64,10 @@ def try_causes(old: SideOf, new: SideOf, about: tuple[SideReport, SideReport], c
                 name=f"{new.name} with {name} {before[name]}",
                 overlays=(*new.overlays, Overlay.of_version(name, before[name])),
             )
-            yield _trial(f"{name} {before[name]} → {after[name]}", "package", compare, old, exchanged)
+            trial = _trial(f"{name} {before[name]} → {after[name]}", "package", compare, old, exchanged)
+            yield trial
+            if trial.verdict == SAME_BITS:
+                return
     for name, variables, mkldnn in settings_to_try(new.device):
         sides = [side.with_setting(f"without {name}", variables, mkldnn=mkldnn) for side in (old, new)]
         yield _trial(name, "setting", compare, *sides)

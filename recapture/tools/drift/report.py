@@ -27,10 +27,21 @@ ALL_DIGITS = 16.0
 _STYLES = {"changed": "bold red", "refuses": "bold red", "form": "red", "rounding": "yellow", "same bits": "green"}
 
 _CSS = """
-body{font-family:system-ui,sans-serif;max-width:62em;margin:2em auto;padding:0 1em;color:#222;background:#fff}
-table{border-collapse:collapse}td,th{text-align:left;padding:.25em .7em;border-bottom:1px solid #8884}
-svg{width:100%;height:auto}svg text{font-size:11px;fill:#444}
+:root{color-scheme:light dark;--text:#222;--back:#fff;--grid:#ddd;--line:#2b6cb0;--mark:#c53030}
+@media(prefers-color-scheme:dark){:root{--text:#ddd;--back:#16181c;--grid:#3a3f47;--line:#7ab8f5;--mark:#ff8a80}}
+body{font-family:system-ui,sans-serif;max-width:62em;margin:2em auto;padding:0 1em;color:var(--text);
+background:var(--back);overflow-wrap:anywhere}
+table{border-collapse:collapse;display:block;overflow-x:auto}
+td,th{text-align:left;padding:.25em .7em;border-bottom:1px solid #8884;overflow-wrap:normal}
+td:first-child,td:nth-child(n+3){white-space:nowrap}
+.picture{overflow-x:auto}svg{width:100%;min-width:40em;height:auto}
+svg text{font-size:12px;fill:var(--text)}svg .grid{stroke:var(--grid)}
+svg polyline{fill:none;stroke:var(--line);stroke-width:1.5}svg circle{fill:var(--line)}
+svg .mark{stroke:var(--mark)}svg text.mark{stroke:none;fill:var(--mark)}
 """
+
+MOST_POINTS = 400
+"""Operators up to which each is a point that shows its name under the pointer; more are a line alone."""
 
 PICTURE = (960, 320)
 """Width and height of the picture, in its own units."""
@@ -56,7 +67,9 @@ def to_page(report: DriftReport) -> str:
     picture = f"<h2>Agreeing digits, operator by operator</h2>\n{_picture(report)}\n" if report.layers else ""
     title = html_text(f"Drift of {report.target}")
     return (
-        f"<!doctype html>\n<html lang='en'><meta charset='utf-8'><title>{title}</title>\n<style>{_CSS}</style>\n"
+        f"<!doctype html>\n<html lang='en'><meta charset='utf-8'>"
+        f"<meta name='viewport' content='width=device-width,initial-scale=1'><title>{title}</title>\n"
+        f"<style>{_CSS}</style>\n"
         f"<h1>{title}</h1>\n{to_html(_blocks(report))}\n{picture}</html>\n"
     )
 
@@ -68,7 +81,11 @@ def _blocks(report: DriftReport) -> Iterator[Block]:
         yield Paragraph(f"{' and '.join(unstable)} gave something else when called again: nothing can be compared.")
     parts = _worst_first(report)
     if parts:
-        yield Table(["part", "", "digits", "elements that differ"], [_row(part) for part in parts[:MOST_PARTS]], "llrr")
+        yield Table(
+            ["part", "verdict", "digits", "elements that differ"], [_row(part) for part in parts[:MOST_PARTS]], "llrr"
+        )
+        meanings = "; ".join(f"{name}: {VERDICTS[name]}" for name in dict.fromkeys(part.verdict for part in parts))
+        yield Paragraph(meanings, style="dim")
         if len(parts) > MOST_PARTS:
             yield Paragraph(f"{len(parts) - MOST_PARTS} more parts differ: see --json.", style="dim")
     if report.place is not None:
@@ -98,11 +115,10 @@ def _worst_first(report: DriftReport) -> list[Part]:
 
 
 def _row(part: Part) -> list[Inline]:
-    words = VERDICTS[part.verdict]
     sides = f" ({part.old} → {part.new})" if part.old or part.new else ""
     digits = "" if part.digits is None else "all" if part.digits >= ALL_DIGITS else f"{part.digits:.1f}"
     elements = "" if part.elements is None else "{} of {}".format(*part.elements)
-    return [code_span(part.name), Span(f"{words}{sides}", style=_STYLES[part.verdict]), digits, elements]
+    return [code_span(part.name), Span(f"{part.verdict}{sides}", style=_STYLES[part.verdict]), digits, elements]
 
 
 def _place_lines(report: DriftReport, place: FirstPlace) -> Iterator[str]:
@@ -136,8 +152,7 @@ def _place_lines(report: DriftReport, place: FirstPlace) -> Iterator[str]:
 def _cause_lines(report: DriftReport) -> Iterator[str]:
     for trial in report.trials:
         change = "with the old version of" if trial.kind == "package" else "without"
-        words = f"not tried: {trial.problem}" if trial.verdict is None else VERDICTS[trial.verdict]
-        yield f"{change} {trial.name}: {words}"
+        yield f"{change} {trial.name}: {trial.verdict or f'not tried: {trial.problem}'}"
     release = report.release
     if release is not None:
         yield f"the first release that differs is {release.first}; {release.last} does not"
@@ -175,20 +190,35 @@ def _picture(report: DriftReport) -> str:
         return top + (ALL_DIGITS - digits) / ALL_DIGITS * (height - top - bottom)
 
     lines = [
-        f"<line x1='{left}' x2='{width - right}' y1='{down(digits):.1f}' y2='{down(digits):.1f}' stroke='#ddd'/>"
+        f"<line class='grid' x1='{left}' x2='{width - right}' y1='{down(digits):.1f}' y2='{down(digits):.1f}'/>"
         f"<text x='{left - 8}' y='{down(digits) + 4:.1f}' text-anchor='end'>{'bits' if digits == 16 else digits}</text>"
         for digits in (0, 4, 8, 12, 16)
     ]
     points = " ".join(f"{across(number):.1f},{down(layer.digits):.1f}" for number, layer in enumerate(report.layers))
-    lines.append(f"<polyline points='{points}' fill='none' stroke='#2b6cb0' stroke-width='1.5'/>")
+    lines.append(f"<polyline points='{points}'/>")
     if report.marked is not None and report.place is not None:
         place = across(report.marked)
+        beside = f"x='{place + 6:.1f}'" if place < width / 2 else f"x='{place - 6:.1f}' text-anchor='end'"
         lines.append(
-            f"<line x1='{place:.1f}' x2='{place:.1f}' y1='{top}' y2='{height - bottom}' stroke='#c53030'/>"
-            f"<text x='{place + 5:.1f}' y='{top + 12}' style='fill:#c53030'>{html_text(report.place.name)}</text>"
+            f"<line class='mark' x1='{place:.1f}' x2='{place:.1f}' y1='{top}' y2='{height - bottom}'/>"
+            f"<text class='mark' {beside} y='{height - bottom - 8}'>first place: {html_text(report.place.name)}</text>"
         )
+    if len(report.layers) <= MOST_POINTS:
+        lines += [
+            f"<circle cx='{across(number):.1f}' cy='{down(layer.digits):.1f}' r='3'>"
+            f"<title>{html_text(layer.name)}: {_digits_text(layer.digits)}</title></circle>"
+            for number, layer in enumerate(report.layers)
+        ]
     axis = f"<text x='{left}' y='{height - 10}'>{len(report.layers)} operators in the order of their calls</text>"
-    return f"<svg viewBox='0 0 {width} {height}' role='img'>{''.join(lines)}{axis}</svg>"
+    label = "Digits to which the results of each operator agree"
+    return (
+        f"<div class='picture'><svg viewBox='0 0 {width} {height}' role='img' aria-label='{label}'>"
+        f"{''.join(lines)}{axis}</svg></div>"
+    )
+
+
+def _digits_text(digits: float) -> str:
+    return "the same bits" if digits >= ALL_DIGITS else f"{digits:.1f} digits agree"
 
 
 def saved_text(report: SideReport, folder: Path) -> str:

@@ -22,7 +22,7 @@ RELEASES = (
 )
 
 UV = """#!{python} -IS
-import os, pathlib, re, sys, time
+import os, pathlib, re, sys, time, zipfile
 words = sys.argv[1:]
 mode = os.environ.get("PLANTED_UV", "")
 with open({log!r}, "a") as log:
@@ -52,6 +52,8 @@ elif words[:2] in (["pip", "sync"], ["pip", "install"]):
         sys.exit("error: " + mode + " cannot be installed")
     if words[1] == "sync" or not list(site.glob("*.pth")):
         (site / "real.pth").write_text({real!r})
+    for wheel in [word for word in words if word.endswith(".whl")]:
+        zipfile.ZipFile(wheel).extractall(site)
     for name, version in re.findall(r"^([\\w-]+)==(\\S+)", lock, re.MULTILINE):
         info = site / f"{{name}}-{{version}}.dist-info"
         info.mkdir()

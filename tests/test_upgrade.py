@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -470,6 +471,20 @@ def test_a_release_that_no_image_has_is_installed_and_said_to_be_unpinned(plante
     assert status == 0, out
     place = json.loads(out)["places"][1]
     assert (place["pinned"], [change["category"] for change in place["changes"]]) == (False, ["newly_failing"])
+
+
+@pytest.mark.slow
+def test_the_file_of_a_wheel_is_a_release_and_another_content_another_one(planted, project, capsys):
+    """The second call finds another wheel under the same name, as a build folder has it."""
+    write(project, "import torch\ndef test_it(): assert torch.__version__ != '2.16.0', 'planted'")
+    wheel = project.parent / "torch-2.16.0-py3-none-any.whl"
+    for version, status in (("2.16.0", 1), ("2.16.1", 0)):
+        with zipfile.ZipFile(wheel, "w") as file:
+            file.writestr("torch/__init__.py", f"__version__ = {version!r}\n")
+        words = ("--across", f"2.9.1,{wheel}", "--runs", "1", "--confirm", "0", "--fail-on", "new")
+        assert run(capsys, *words)[0] == status
+    _, out, _ = run(capsys, *words)
+    assert "torch-2.16.0-py3-none-any.whl (not pinned)" in " ".join(out.split())
 
 
 @pytest.mark.slow

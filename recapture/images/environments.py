@@ -80,7 +80,19 @@ class UnpinnedRelease(NamedTuple):
     @property
     def requirement(self) -> str:
         """What uv installs."""
-        return self.torch if self.torch.endswith(".whl") else f"torch=={self.torch}"
+        return self.torch if self._is_file else f"torch=={self.torch}"
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What tells it from another one: of a wheel also its size and time, because a build writes the same name."""
+        if not self._is_file:
+            return tuple(self)
+        status = Path(self.torch).stat()
+        return (*self, str(status.st_size), str(status.st_mtime_ns))
+
+    @property
+    def _is_file(self) -> bool:
+        return self.torch.endswith(".whl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,7 +385,7 @@ def _folder_name(image: Image, mixed: Path | None) -> str:
 
 def _unpinned_name(release: UnpinnedRelease, requirements: Requirements) -> str:
     """Return the name of the folder of an environment with a torch that no image pins."""
-    text = "\n".join([*release, *(line for _, line in requirements.lines)])
+    text = "\n".join([*release.identity, *(line for _, line in requirements.lines)])
     return f"unpinned-{hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]}"
 
 

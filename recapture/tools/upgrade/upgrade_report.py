@@ -72,9 +72,17 @@ def _section(report: UpgradeReport, comparison: Comparison, *, whole: bool) -> l
         rows = [Item(shorten(f"{row.category}: {row.message}", LONGEST)) for row in comparison.warnings]
         blocks.append(Items(rows))
     if comparison.packages and any(group.category in BAD for group in groups):
-        changed = ", ".join(f"{name} {old or 'absent'} → {new or 'absent'}" for name, old, new in comparison.packages)
-        blocks.append(Paragraph(f"packages that differ: {shorten(changed, 4 * LONGEST)}"))
+        blocks.append(Paragraph(f"packages that differ: {_changed_packages(comparison.packages)}"))
     return blocks
+
+
+def _changed_packages(packages: Sequence[tuple[str, str, str]]) -> str:
+    """Return what differs; CUDA's packages, of which a release has dozens, are counted."""
+    cuda = [row for row in packages if row[0].startswith(("nvidia-", "cuda-"))]
+    others = [
+        f"{name} {old or 'absent'} → {new or 'absent'}" for name, old, new in packages if (name, old, new) not in cuda
+    ]
+    return shorten(", ".join([*others, *([f"{len(cuda)} of CUDA"] if cuda else [])]), 4 * LONGEST)
 
 
 def _group(report: UpgradeReport, group: Group, *, whole: bool) -> list[Block]:

@@ -1,8 +1,8 @@
 """How exact the timing is: eager against itself, and against a planted slowdown of three per cent."""
 
 import pytest
-from benchmarks.calibration import PLANTED, collect
 
+from benchmarks.calibration import PLANTED, collect
 from recapture.tools.speed.figures import compare
 
 PAIRS, PROCESSES, SECONDS = 20, 5, 0.4

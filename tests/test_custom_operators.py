@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not hasattr(torch.library, "opcheck"), reason="o
 MODEL = """
 import os
 import torch
-import torchvision  # which has custom operators of its own
+import torch.onnx.ops, torchvision.io  # which have custom operators of their own
 from torch.library import Library, custom_op
 
 

@@ -1,13 +1,17 @@
 """Large tensors that are the same in several observations are kept once."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
 
+from recapture.judge.compare import compare_places
 from recapture.judge.large_tensors import LARGE, sharing, without_unused
 from recapture.judge.observe import Observation
-from recapture.judge.snapshot import snapshot_of
+from recapture.judge.reachable import Reachable
+from recapture.judge.rounding import same_bits
+from recapture.judge.snapshot import Snapshot, snapshot_of
 
 
 def observed(label="a", **parts):
@@ -80,3 +84,45 @@ def test_runs_with_noise_keep_only_what_is_compared():
     kept = without_unused(noisy, eager, other)
     assert data(kept, "state", "['same']") is data(eager, "state", "['same']")
     assert data(kept, "state", "['other']") is data(noisy, "state", "['other']")
+
+
+class State(torch.nn.Module):
+    """A module with a buffer of each kind of content that a quick comparison could get wrong."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("numbers", torch.tensor([1.0, math.nan, 0.0]))
+        self.register_buffer("repeated", torch.ones(1).expand(4))
+        self.register_buffer("conjugate", torch.tensor([1 + 2j]).conj())
+        self.register_buffer("wide", torch.ones(2, dtype=torch.complex128))
+        self.values = [torch.zeros(2)]
+
+
+def test_a_state_that_stays_the_same_is_copied_once():
+    reachable = Reachable(State())
+    first, second = (dict(reachable.describe().snapshot.children) for _ in range(2))
+    assert second["state['numbers']"].tensor.data is first["state['numbers']"].tensor.data
+    both = (Snapshot("state", children=tuple(part.items())) for part in (first, second))
+    assert compare_places("", *both).differences == []
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("numbers", lambda numbers: numbers.data.__setitem__(0, 2.0)),  # which raises no version counter
+        ("numbers", lambda numbers: numbers.__setitem__(2, -0.0)),
+        ("numbers", lambda numbers: numbers.copy_(torch.tensor([1.0, 2.0, 0.0]))),
+        ("repeated", lambda repeated: repeated[:1].fill_(3.0)),
+        ("conjugate", lambda conjugate: conjugate.mul_(2)),
+        ("wide", lambda wide: wide.mul_(2)),
+    ],
+)
+def test_what_a_call_changes_is_copied_again(name, change):
+    module = State()
+    reachable = Reachable(module)
+    before = dict(reachable.describe().snapshot.children)[f"state[{name!r}]"]
+    old = before.tensor.data.clone()
+    change(getattr(module, name))
+    after = dict(reachable.describe().snapshot.children)[f"state[{name!r}]"]
+    assert not same_bits(before, after)
+    assert torch.equal(before.tensor.data.nan_to_num(), old.nan_to_num())

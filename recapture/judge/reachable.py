@@ -50,6 +50,8 @@ class Reachable:
         self._finder = _Finder(target)
         self.shared: list[Callable[[], None]] = []
         """Set by `save`: functions that restore what other executions of the case's file reach as well."""
+        self._last: dict[str, Snapshot] = {}
+        """The tensors among the places when they were last described: a call leaves most parameters as they are."""
         self._internal = frozenset({*vars(torch.nn.Module()), *MARKS}) - {"training"}
 
     def describe(self, module: Any = None, *, copy: bool = True) -> Described:
@@ -61,10 +63,12 @@ class Reachable:
         children: dict[str, Snapshot] = {}
         arrays: list[tuple[str, Any]] = []
         for path, value in self._values(module).items():
-            if not copy and isinstance(value, PLAIN):
-                continue  # it holds no tensors
-            described = describe(value, consume=False, copy=copy)
+            if not copy and _holds_no_tensors(value):
+                continue
+            described = describe(value, consume=False, copy=copy, like=self._last.get(path))
             children[path] = described.snapshot
+            if copy and described.snapshot.tensor is not None:
+                self._last[path] = described.snapshot
             arrays += [(path + below, array) for below, array in described.arrays]
         return Described(Snapshot("state", children=tuple(children.items())), tuple(arrays))
 
@@ -141,6 +145,11 @@ class Reachable:
         for group in ("_parameters", "_buffers"):
             for key in vars(part).get(group, ()):
                 yield _MappingView(vars(part)[group]), key
+
+
+def _holds_no_tensors(value: Any) -> bool:
+    """Whether a value, such as the padding of a convolution, is plain or a list of plain values."""
+    return isinstance(value, PLAIN) or (type(value) in (tuple, list) and all(type(item) in PLAIN for item in value))
 
 
 def _path(module: str, key: str) -> str:

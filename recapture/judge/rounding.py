@@ -60,7 +60,7 @@ def same_bits(eager: Snapshot, other: Snapshot) -> bool:
     if expected is actual or expected is None or actual is None:  # shared, or no values to compare
         return expected is actual
     same_form = expected.dtype == actual.dtype and expected.shape == actual.shape
-    return same_form and bool(torch.equal(_bits(expected), _bits(actual)))
+    return same_form and bool(torch.equal(_as_integers(expected), _as_integers(actual)))
 
 
 def unequal(eager: Any, other: Any) -> Any:
@@ -252,6 +252,16 @@ def _scalar_bits(value: Any) -> Any:
     if isinstance(value, complex):
         return struct.pack("<dd", value.real, value.imag)
     return type(value), repr(value) if value != value else value  # noqa: PLR0124 - a NaN of another type
+
+
+def _as_integers(data: Any) -> Any:
+    """Return the bits of each element as one integer without a copy, or as bytes where torch has no such view."""
+    import torch
+
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(data.element_size())
+    if whole is None or data.is_quantized or data.is_conj() or data.is_neg() or data.layout != torch.strided:
+        return _bits(data)
+    return data.detach().view(whole)
 
 
 def _bits(data: Any) -> Any:

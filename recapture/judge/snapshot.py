@@ -101,14 +101,18 @@ class Described:
     arrays: tuple[tuple[str, Any], ...]
 
 
-def describe(value: Any, *, consume: bool = True, copy: bool = True, positions: bool = True) -> Described:
+def describe(
+    value: Any, *, consume: bool = True, copy: bool = True, positions: bool = True, like: Snapshot | None = None
+) -> Described:
     """Describe a value as plain data; only the type is kept for cycles, very deep values and undescribable values.
 
     Describing runs the value's own code (properties, ``__repr__``, ``__iter__``). Exceptions of that code are caught,
     except out-of-memory errors. With `consume`, iterators are read, which exhausts them; without it, only where they
-    stand is described, or nothing without `positions`. Without `copy`, the elements of tensors are left out.
+    stand is described, or nothing without `positions`. Without `copy`, the elements of tensors are left out. `like` is
+    what the value was described as before: a tensor that holds the same is not copied again.
     """
-    describer = _Describer(_copy if copy else _no_copy, consume=consume, positions=positions)
+    copier = _no_copy if not copy else _copy if like is None else functools.partial(_copy_unless_same, like)
+    describer = _Describer(copier, consume=consume, positions=positions)
     with deep_calls():
         snapshot = describer.describe(value)
     return Described(snapshot, tuple(describer.arrays))
@@ -422,6 +426,25 @@ MARKS = frozenset({"fake_device"})
 
 def _no_copy(_: Any) -> None:
     return
+
+
+def _copy_unless_same(like: Snapshot, tensor: Any) -> Any:
+    """Return the elements of an earlier description of a tensor if it still has these bits, or else a copy of it."""
+    import torch
+
+    before = like.tensor.data if like.tensor is not None else None
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    if (
+        before is not None
+        and tensor.layout == torch.strided
+        and not (tensor.is_meta or tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or tensor.has_names())
+        and (tensor.dtype, tensor.shape, tensor.device) == (before.dtype, before.shape, before.device)
+        and tensor.element_size() in whole
+    ):
+        integers = whole[tensor.element_size()]  # as integers: NaN equals NaN, and zeros of two signs are two numbers
+        if torch.equal(tensor.view(integers), before.view(integers)):
+            return before
+    return _copy(tensor)
 
 
 def _copy(tensor: Any) -> Any:

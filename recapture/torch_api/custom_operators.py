@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
+import sys
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, NamedTuple
 
 _REGISTERED = re.compile(r"^debug: registered at (?P<file>.+):(?P<line>\d+)$", re.MULTILINE)
@@ -29,6 +33,24 @@ def registered_operators() -> frozenset[str]:
     return frozenset(name.partition(".")[0] for name in names)
 
 
+def loaded_libraries() -> tuple[str, ...]:
+    """Return the libraries that may register operators: those that torch loaded, and modules of C++ that use it."""
+    import torch
+
+    files = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
+    modules = [file for file in sorted(files) if file.endswith((".so", ".pyd")) and _uses_torch(file)]
+    return (*map(str, torch.ops.loaded_libraries), *modules)
+
+
+@functools.cache
+def _uses_torch(file: str) -> bool:
+    """Whether a library names one of torch's among those that it needs."""
+    try:
+        return b"libc10" in Path(file).read_bytes()
+    except OSError:
+        return True
+
+
 def place_of_operator(name: str) -> tuple[str, int]:
     """Return the file and the line that register an operator; an empty file and 0 if torch does not tell."""
     import torch
@@ -41,12 +63,13 @@ def place_of_operator(name: str) -> tuple[str, int]:
     code = getattr(getattr(definition, "_init_fn", None), "__code__", None)
     if code is not None:
         return code.co_filename, code.co_firstlineno
-    try:
-        text = torch._C._dispatch_dump(name)  # noqa: SLF001 - nothing public tells the place
-    except RuntimeError:  # an operator that has overloads alone
-        return "", 0
-    match = _REGISTERED.search(text)
-    return (match["file"], int(match["line"])) if match else ("", 0)
+    names = torch._C._dispatch_get_all_op_names()  # noqa: SLF001 - nothing public tells the place
+    for overload in (name, *(other for other in names if other.startswith(f"{name}."))):
+        with contextlib.suppress(RuntimeError):  # an operator that has overloads alone
+            match = _REGISTERED.search(torch._C._dispatch_dump(overload))  # noqa: SLF001
+            if match:
+                return match["file"], int(match["line"])
+    return "", 0
 
 
 def calls_of_operators(

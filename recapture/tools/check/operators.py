@@ -21,6 +21,7 @@ from recapture.torch_api.custom_operators import (
     calls_of_operators,
     failed_tests,
     has_opcheck,
+    loaded_libraries,
     place_of_operator,
     registered_operators,
 )
@@ -50,17 +51,25 @@ def own_operators(before: Collection[str]) -> tuple[str, ...]:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether an operator comes from an installed package: its file tells, or for C++ the name of the package."""
+    """Whether an operator comes from an installed package.
+
+    Its file tells. Of one in C++ the file is that of another machine, where it was compiled: the name of its package
+    tells, and it is installed if every library of C++ that is loaded is.
+    """
     file, _ = place_of_operator(name)
     if file.endswith(".py"):
-        return any(folder in Path(file).parts for folder in _FROM_PACKAGES)
+        return _in_packages(file)
     import importlib.util
 
     try:
         spec = importlib.util.find_spec(name.partition("::")[0])
     except (ImportError, ValueError):
-        return False
-    return spec is not None and any(folder in Path(spec.origin or "").parts for folder in _FROM_PACKAGES)
+        spec = None
+    return _in_packages(spec.origin or "") if spec is not None else all(map(_in_packages, loaded_libraries()))
+
+
+def _in_packages(file: str) -> bool:
+    return any(folder in Path(file).parts for folder in _FROM_PACKAGES)
 
 
 def test_operators(payload: bytes, enter: Callable[[str], None]) -> bytes:

@@ -1,9 +1,9 @@
 """What the captures and calls of a check cost in torch alone.
 
-`python -m benchmarks.plain_calls CASE.py DERIVING COMPILER…`: CASE.py is what `recapture check … --save CASE.py` writes,
-and DERIVING the number of calls of eager that derived its inputs. For each compiler, eager is called twice on every
-input and twice more on the example, as a cell does, and the captured callable once on every input. Nothing is observed
-or compared. CPU seconds are printed, without the import of torch.
+`python -m benchmarks.plain_calls CASE.py DERIVING COMPILER…`: CASE.py is what `recapture check … --save CASE.py`
+writes, and DERIVING the number of calls of eager that derived its inputs. For each compiler, eager is called twice on
+every input and twice more on the example, as a cell does, and the captured callable once on every input. Nothing is
+observed or compared. CPU seconds are printed, without the import of torch.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ class Worker:
         path = self._program_file(suite, compiler)
         device = ("--device", self.options.device)
         seconds = ("--seconds", str(self.options.seconds))
-        reduced = self._facts_of("reduce", f"{path}::{case}::{compiler}", *device, *seconds)
+        address = f"{path}::{case}::{compiler}"
+        reduced = self._facts_of("reduce", address, *device, *seconds)
         if reduced is not None:
             path = self.folder / f"{self.folder.name}.py"
             write_atomically(path, reduced["case"].encode(errors="backslashreplace"))
@@ -105,9 +106,10 @@ class Worker:
             if reduced["script"] is not None:
                 write_atomically(self.folder / PROGRAM, reduced["script"].encode(errors="backslashreplace"))
                 finding = msgspec.structs.replace(finding, ending=str(reduced["script_runs"]))
+            if not self._is_declared(compiler):  # the smallest case does not declare a compiler
+                address = f"{path}::{case}::{compiler}"
             similar = similar_cases(reduced["case"], family.kind, compiler, self.generation.settings.torch)
             finding = msgspec.structs.replace(finding, similar=tuple(similar))
-        address = f"{path}::{case}::{compiler}"
         issue = self._facts_of("repro", address, *device, "--upstream")
         if issue is not None:
             write_atomically(self.folder / ISSUE, issue["issue"].encode(errors="backslashreplace"))
@@ -122,11 +124,15 @@ class Worker:
                 )
         return msgspec.structs.replace(finding, lacking=tuple(self.lacking))
 
+    def _is_declared(self, compiler: str) -> bool:
+        """Whether a file of the user, or of this generation, declares a compiler."""
+        return self.generation.declared is not None and compiler in self.generation.declared.compilers
+
     def _program_file(self, suite: str, compiler: str) -> Path:
         """Return the file of a program; one that also declares the compiler, where this is no compiler that ships."""
         path = self.options.results / "suites" / f"{suite}.py"
         declared = self.generation.declared
-        if declared is None or compiler not in declared.compilers:
+        if declared is None or not self._is_declared(compiler):
             return path
         text = "\n\n\n".join(read_regular(Path(part)).decode() for part in (path, declared.path))
         path = self.folder / f"{suite}.py"

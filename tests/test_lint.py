@@ -122,9 +122,6 @@ def test_what_breaks_or_fails_is_told_where_that_is_asked_for(lint):
     assert lint(source, compilers=("export",), outcomes=(*SILENT, "failing")) == [(4, "branch-on-tensor-value")]
 
 
-ROUNDING = "import torch\nclass {name}(torch.autograd.Function):\n    def forward(ctx, x):\n        return {code}\n"
-
-
 @pytest.mark.parametrize(
     ("source", "behaviour"),
     [
@@ -137,6 +134,9 @@ ROUNDING = "import torch\nclass {name}(torch.autograd.Function):\n    def forwar
         ("def f(x, most):\n    return x[:most] if x.shape[0] > most else x * 2", "branch-on-size"),
         ("def _g(x):\n    return x if x.ndim > 2 else -x\ndef f(x, deep=False):\n    return _g(x) if deep else x * 2", "branch-on-rank"),
         ("def f(x):\n    return x.abs() + torch.tensor(3, dtype=x.dtype)", "cast-to-dtype-of-argument"),
+        ("def f(x):\n    return x if x.dtype in (torch.float32, torch.float64) else x.float()", "branch-on-dtype"),
+        ("def f(x):\n    if x.is_floating_point():\n        x = x * 2\n    elif x.ndim:\n        raise TypeError", "branch-on-dtype"),
+        ("def f(x, most):\n    return [x[start] for start in range(0, x.shape[0], most)]", "loop-over-rows"),
     ],
     ids=lambda text: None if "\n" in text else text,
 )  # fmt: skip
@@ -145,7 +145,7 @@ def test_what_is_often_right_after_all_is_told_only_when_asked_for(lint, source,
     assert lint(source) == []
     assert behaviour in {name for _, name in lint(source, every=True)}
     assert {name for _, name in lint(source, selected={behaviour})} == {behaviour}
-    assert lint(source, selected={"loop-over-rows"}) == []
+    assert lint(source, selected={"no-grad-inside"}) == []
 
 
 @pytest.mark.parametrize(
@@ -161,13 +161,30 @@ def test_what_a_call_with_the_defaults_reaches_is_told(lint, source):
     assert [name for _, name in lint(f"import torch\n{source}\n")] == ["branch-on-dtype"]
 
 
-def test_the_gradient_of_a_function_is_in_doubt_only_if_its_forward_has_none(lint):
-    call = "def f(x):\n    return {name}.apply(x.clone())\n"
-    rounds = ROUNDING.format(name="Round", code="x.round()") + call.format(name="Round")
-    saves = ROUNDING.format(name="Swish", code="x * x.sigmoid()") + call.format(name="Swish")
-    assert lint(rounds) == [(6, "custom-autograd-function")]
-    assert lint(saves) == []
-    assert lint(saves, every=True) == [(6, "custom-autograd-function")]
+def test_the_gradient_of_a_function_of_its_own_is_less_sure(lint):
+    source = """
+        import torch
+        class Swish(torch.autograd.Function):
+            def forward(ctx, x):
+                return x * x.sigmoid()
+        def f(x):
+            return Swish.apply(x.clone())
+        """
+    assert lint(source) == []
+    assert lint(source, every=True) == [(7, "custom-autograd-function")]
+
+
+@pytest.mark.parametrize("cast", ["to(x.dtype)", "type_as(x)"])
+def test_a_module_that_computes_in_float_is_told_to_cast_back(lint, cast):
+    source = f"""
+        import torch
+        class Norm(torch.nn.Module):
+            def forward(self, x):
+                y = x.float()
+                return (y - y.mean()).{cast}
+        """
+    assert lint(source) == [(6, "cast-to-dtype-of-argument")]
+    assert lint(source.replace("x.float()", "self.linear(x)")) == []
 
 
 def test_a_setting_of_torch_is_no_value_of_a_tensor(lint):

@@ -219,7 +219,9 @@ def only_checks(node: ast.AST) -> bool:
 
 
 def is_cast(node: ast.expr, reader: Reader) -> bool:
-    """Whether an expression is ``tensor.to(dtype of an argument)``."""
+    """Whether an expression is ``tensor.to(dtype of an argument)`` or ``tensor.type_as(argument)``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "type_as":
+        return bool(node.args) and reader.of(node.args[0]).argument
     if (
         not isinstance(node, ast.Call)
         or not isinstance(node.func, ast.Attribute)

@@ -82,7 +82,7 @@ TENSOR_METHODS = (
         "size new_zeros new_ones new_full new_empty clone masked_fill clamp softmax sum mean is_contiguous "
         "matmul mm bmm item sigmoid tanh relu exp log sqrt pow abs cumsum argmax argmin gather scatter "
         "scatter_ add_ mul_ sub_ div_ zero_ fill_ copy_ requires_grad_ backward repeat repeat_interleave "
-        "chunk unbind to_dense nonzero"
+        "chunk unbind to_dense nonzero float half double bfloat16 type_as"
     )
 ) - {"T", "H", "real", "imag", "select", "view"}
 """Names that only a tensor has, or nearly so: an argument on which one is used is taken for a tensor."""

@@ -27,6 +27,9 @@ RARE_DTYPES = re.compile(
 COMMON_DTYPES = re.compile(r"\b(?:float32|float64|float|double|int64|long|is_floating_point)\b")
 """Names of dtypes in a condition."""
 
+OF_ONE_KIND = (("float32", "float64"),)
+"""Common dtypes that a list of dtypes names together."""
+
 
 @pattern("branch-on-tensor-value", "while-on-tensor-value", *OF_A_CONDITION.values(), nodes=CONDITIONS)
 def _conditions(node: ast.AST, reader: Reader) -> Iterator[Found]:
@@ -35,12 +38,20 @@ def _conditions(node: ast.AST, reader: Reader) -> Iterator[Found]:
         if value.kind == "tensor" and not isinstance(node, ast.Match):
             yield Found("while-on-tensor-value" if isinstance(node, ast.While) else "branch-on-tensor-value", atom)
         elif value.kind in OF_A_CONDITION and _matters(value, reader) and not _is_of_nothing(atom, value):
-            yield Found(OF_A_CONDITION[value.kind], atom, sure=_is_common(atom, value))
+            is_refusal = value.kind == "dtype" and _refuses(node)
+            yield Found(OF_A_CONDITION[value.kind], atom, sure=_is_common(atom, value) and not is_refusal)
 
 
 def _matters(value: Value, reader: Reader) -> bool:
     """Whether a dtype can be another one: that of a module's input is given by its parameters."""
     return value.kind != "dtype" or reader.captured.owner is None
+
+
+def _refuses(node: ast.AST) -> bool:
+    """Whether a path of an `if` refuses some dtypes: then few are left for which it computes something else."""
+    return isinstance(node, ast.If) and any(
+        isinstance(inner, ast.Raise) for statement in (*node.body, *node.orelse) for inner in ast.walk(statement)
+    )
 
 
 def _is_common(atom: ast.expr, value: Value) -> bool:
@@ -52,6 +63,8 @@ def _is_common(atom: ast.expr, value: Value) -> bool:
     """
     if value.kind == "dtype":
         text = ast.unparse(atom)
+        if any({*names} <= {*COMMON_DTYPES.findall(text)} for names in OF_ONE_KIND) and "is_floating" not in text:
+            return False  # another path for other kinds of numbers than the common ones
         return not RARE_DTYPES.search(text) or COMMON_DTYPES.search(text) is not None
     if value.kind == "size":
         return isinstance(atom, ast.Compare) and any(isinstance(part, ast.Constant) for part in atom.comparators)
@@ -72,13 +85,18 @@ def _joined_tensors(node: ast.AST, reader: Reader) -> Iterator[Found]:
             yield Found("python-and-of-tensors", part)
 
 
+MOST_OF_A_RANGE = 3
+"""The number of arguments of `range` with a step."""
+
+
 @pattern("loop-over-rows", nodes=(ast.For, ast.comprehension))
 def _loops(node: ast.AST, reader: Reader) -> Iterator[Found]:
     assert isinstance(node, (ast.For, ast.comprehension))
     iterated = node.iter
     if isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "range":
         if any(reader.of(part).kind == "size" for part in iterated.args):
-            yield Found("loop-over-rows", iterated)
+            # Steps of several rows are a way to save memory: one step is enough for most inputs.
+            yield Found("loop-over-rows", iterated, sure=len(iterated.args) < MOST_OF_A_RANGE)
     elif (
         isinstance(iterated, ast.Call)
         and isinstance(iterated.func, ast.Name)

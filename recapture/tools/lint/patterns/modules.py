@@ -6,10 +6,6 @@ import ast
 from collections.abc import Iterator
 
 from recapture.tools.lint.reader import Found, Reader, pattern, targets_of
-from recapture.tools.lint.values import words
-
-WITHOUT_GRADIENT = words("round floor ceil trunc sign sgn heaviside argmax argmin bernoulli long int bool numpy detach")
-"""Methods and functions that have no gradient, or none but zero."""
 
 HOOKS = frozenset(
     [
@@ -135,22 +131,8 @@ def _gradients(node: ast.AST, reader: Reader) -> Iterator[Found]:
         if owner is not None and reader.source.is_function(owner):
             text = ast.unparse(owner)
             keeps_none = "set_materialize_grads(False)" in text
-            if keeps_none:
-                yield Found("set-materialize-grads", node)
-            else:
-                yield Found("custom-autograd-function", node, sure=_differs_from_its_forward(owner))
-
-
-def _differs_from_its_forward(owner: ast.ClassDef) -> bool:
-    """Whether the gradient of a ``torch.autograd.Function`` cannot be that of the code of its forward.
-
-    Most are written to save memory, and what a compiler makes of their forward has the same gradient. Code without a
-    gradient, such as rounding, is there because the backward is another.
-    """
-    forward = next((part for part in owner.body if isinstance(part, ast.FunctionDef) and part.name == "forward"), None)
-    names = {inner.attr for inner in ast.walk(forward) if isinstance(inner, ast.Attribute)} if forward else set()
-    compares = forward is not None and any(isinstance(inner, ast.Compare) for inner in ast.walk(forward))
-    return compares or bool(names & WITHOUT_GRADIENT)
+            # Most are written to save memory: what a compiler makes of their forward has the same gradient.
+            yield Found("set-materialize-grads" if keeps_none else "custom-autograd-function", node, sure=keeps_none)
 
 
 @pattern("no-grad-inside", nodes=(ast.With,))

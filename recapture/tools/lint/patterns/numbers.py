@@ -61,7 +61,7 @@ MAKES_OF_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor", "torch.full", "
 @pattern("cast-to-dtype-of-argument", nodes=(ast.Return, ast.Call))
 def _casts(node: ast.AST, reader: Reader) -> Iterator[Found]:
     """Yield a result that is cast to the dtype of an argument, and a tensor of numbers in that dtype."""
-    if reader.captured.owner is not None:
+    if reader.captured.owner is not None and not _computes_in_float(reader.captured.node):
         return
     if isinstance(node, ast.Return) and node.value is not None:
         for part in node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else [node.value]:
@@ -74,6 +74,13 @@ def _casts(node: ast.AST, reader: Reader) -> Iterator[Found]:
                 # One number alone does not decide the dtype of a result: the other operand does.
                 is_single = reader.full(node.func) in SINGLE_NUMBERS and not _is_sequence(node.args[:1])
                 yield Found("cast-to-dtype-of-argument", node, sure=not is_single)
+
+
+def _computes_in_float(node: ast.AST) -> bool:
+    """Whether a method converts to float32 by itself: then its input need not have the dtype of its parameters."""
+    conversions = (inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    names = (function.attr for function in conversions if isinstance(function, ast.Attribute))
+    return "float" in names or "torch.float32" in ast.unparse(node)
 
 
 def _is_sequence(nodes: Sequence[ast.expr]) -> bool:

@@ -94,6 +94,9 @@ function prepareStrips(table) {
 }
 document.querySelectorAll("table.strips").forEach(prepareStrips);
 
+// What is wider than a narrow screen begins at its right end, where the newest release is.
+document.querySelectorAll(".bars, .scroll:has(.dense)").forEach((wide) => { wide.scrollLeft = wide.scrollWidth; });
+
 document.addEventListener("keydown", (event) => {
   const link = event.target.closest("table.strips td > a");
   if (!link) return;

@@ -242,7 +242,7 @@ def _begin(path: str, count: frozenset[str]) -> None:
 
 def _import_hidden() -> None:
     """Import the ``sitecustomize`` that this one hides, if there is one, such as that of a Linux distribution."""
-    own = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - before anything else is imported
+    own = os.path.dirname(os.path.abspath(__spec__.origin or ""))  # noqa: PTH100, PTH120 - before anything else is imported
     path = [folder for folder in sys.path if os.path.abspath(folder) != own]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
     if spec is not None and spec.loader is not None:

@@ -296,10 +296,13 @@ class Upgrade:
             word = "flaky" if after.is_flaky(row.test) else row.outcome
             counts[word] = counts.get(word, 0) + 1
         changes = [] if old is new or not old.rounds else compare(before, after)
+        new_packages = new.packages
+        if self.saved is not None:  # a baseline file has the packages under test alone
+            new_packages = {name: version for name, version in new.packages.items() if name in old.packages}
         packages = [
-            (name, old.packages.get(name, ""), new.packages.get(name, ""))
-            for name in sorted({*old.packages, *new.packages})
-            if old.packages and new.packages and old.packages.get(name) != new.packages.get(name)
+            (name, old.packages.get(name, ""), new_packages.get(name, ""))
+            for name in sorted({*old.packages, *new_packages})
+            if old.packages and new_packages and old.packages.get(name) != new_packages.get(name)
         ]
         return Comparison(
             name=new.name,
@@ -310,7 +313,7 @@ class Upgrade:
             recorded=len(rows),
             counts=dict(sorted(counts.items())),
             changes=tuple(changes),
-            groups=tuple(grouped(changes, old.packages, new.packages)),
+            groups=tuple(grouped(changes, old.packages, new_packages)),
             frames=tuple(frame_changes(old.frames, new.frames[0])) if old is not new and new.frames else (),
             warnings=tuple(new_warnings(old.warnings, new.warnings)) if old is not new and old.rounds else (),
             packages=tuple(packages),

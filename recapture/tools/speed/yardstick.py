@@ -15,6 +15,7 @@ import hashlib
 import time
 from collections.abc import Callable
 
+from recapture.tools.speed.device_time import Cuda
 from recapture.tools.speed.speedups import FASTEST
 
 SAMPLES = 15
@@ -56,16 +57,16 @@ def _on_cpu() -> Callable[[], float]:
 def _on_gpu() -> Callable[[], float]:
     import torch
 
+    device = Cuda()
     source, target = (torch.zeros(GPU_COPIED_BYTES, dtype=torch.uint8, device="cuda") for _ in range(2))
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def sample() -> float:
-        torch.cuda.synchronize()
-        begin.record()
-        torch.cuda._sleep(GPU_CYCLES)  # noqa: SLF001 - torch has no public name for it
+        device.synchronize()
+        begin = device.mark()
+        device.wait(GPU_CYCLES)
         target.copy_(source)
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) / 1000
+        end = device.mark()
+        device.synchronize()
+        return end() - begin()
 
     return sample

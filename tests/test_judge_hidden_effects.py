@@ -310,9 +310,9 @@ def test_a_setting_that_is_left_changed_is_a_difference_and_put_back(name, raise
         if raises:
             raise ValueError
 
-    eager, other = seen(call, lambda: None), seen(call, SETTINGS[name])
+    eager, other = seen(lambda: call(list)), seen(lambda: call(SETTINGS[name]))
     assert [(one.where, one.kind) for one in compare(eager, other).differences] == [(f"torch.{name}", "state")]
-    assert compare(eager, seen(call, lambda: None)).differences == []
+    assert compare(eager, seen(lambda: call(list))).differences == []
 
 
 def test_hooks_that_a_call_adds_are_a_difference():

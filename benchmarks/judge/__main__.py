@@ -48,6 +48,7 @@ EQUALS = (
     "equal:unrolled-recurrences",
     "equal:dense-and-dequantized",
     "equal:two-threads",
+    "equal:biases-apart",
 )
 """Compilers of `equals` that change nothing."""
 

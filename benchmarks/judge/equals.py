@@ -380,3 +380,18 @@ def two_threads(fn: Any, example: Any) -> Any:  # noqa: ARG001
             torch.set_num_threads(before)
 
     return call
+
+
+def _bias_apart(func: Any, bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Any:
+    """Round the product to the half type, and then the sum."""
+    return (
+        aten.mm.default(left, right) + bias
+        if bias.dtype in (torch.float16, torch.bfloat16)
+        else func(bias, left, right)
+    )
+
+
+@compiler("equal:biases-apart")
+def biases_apart(fn: Any, example: Any) -> Any:  # noqa: ARG001
+    """Biases in half types added after the product is rounded."""
+    return _running(fn, {aten.addmm.default: _bias_apart})

@@ -6,19 +6,21 @@ Equality is defined here (types, structure, dtypes, shapes, side effects) and in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.scrub import encodable, scrub
+from recapture.judge.contents import CACHE
 from recapture.judge.rounding import distance, explained, repeats, same_bits
-from recapture.judge.snapshot import COALESCED, deep_calls
+from recapture.judge.snapshot import COALESCED, Snapshot, deep_calls
+from recapture.judge.torch_state import place_of
 from recapture.judge.wording import far_apart, first_unequal, listed, parts, short, sides, two_digits
 from recapture.records.difference import Difference, InputChange, Unlike
 
 if TYPE_CHECKING:
     from recapture.judge.observe import Observation
-    from recapture.judge.snapshot import Snapshot
 
 
 MOST_NAMED = 3
@@ -47,6 +49,7 @@ class Rules:
     noted only. With `repeated`, the other side is eager, too: what is no rounding then is also said of numbers that are
     nearly equal. Without `show_values`, differences contain no numbers: for callables that may read memory that they do
     not own. `changes` are recorded with each value that differs: in what the input is unlike the example.
+    `changing` are entries of caches that eager itself changes from call to call.
     """
 
     strict: frozenset[str] = frozenset()
@@ -54,6 +57,7 @@ class Rules:
     repeated: bool = False
     show_values: bool = True
     changes: tuple[InputChange, ...] = ()
+    changing: frozenset[str] = frozenset()
 
 
 @deep_calls()
@@ -108,6 +112,26 @@ def compare_places(label: str, eager: Snapshot | None, other: Snapshot | None) -
     comparer = _Comparer(label, Rules(), None, exact=True)
     comparer.places(eager, other, lambda _: None)
     return Comparison(comparer.differences, comparer.notes)
+
+
+def changing_entries(calls: Sequence[Observation]) -> frozenset[str]:
+    """Return the places of the entries of caches whose content changes from one call to a later one."""
+    places: set[str] = set()
+    for call, later in itertools.pairwise(calls):
+        for path, cache in _caches(call.state):
+            after = dict(_caches(later.state)).get(path)
+            kept = dict(after.children or ()) if after is not None else {}
+            for key, entry in cache.children or ():
+                before, now = (
+                    Snapshot("state", children=((path + key, each),)) for each in (entry, kept.get(key, entry))
+                )
+                if compare_places("", before, now).differences:
+                    places.add(path + key)
+    return frozenset(places)
+
+
+def _caches(state: Snapshot | None) -> list[tuple[str, Snapshot]]:
+    return [(path, child) for path, child in (state.children or () if state else ()) if child.type == CACHE]
 
 
 Part = Callable[["Observation"], "Snapshot | None"]
@@ -194,6 +218,15 @@ class _Comparer:
     def _containers(self, where: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
         expected, actual = dict(eager.children or ()), dict(other.children or ())
         place = where + "".join(path)
+        if eager.type == CACHE and expected.keys() != actual.keys():
+            # A function gives the same without its cache, unless what it keeps is changed afterwards.
+            missing = [place + key for key in (*expected, *actual) if (key in expected) != (key in actual)]
+            if self.rules.changing.isdisjoint(missing):
+                self.note(place, "mutation", None, "items", len(expected), len(actual))
+            else:
+                self.differ(place, "mutation", "items", len(expected), len(actual))
+            both = expected.keys() & actual.keys()
+            expected, actual = ({key: side[key] for key in sorted(both)} for side in (expected, actual))
         if expected.keys() != actual.keys() or (eager.ordered and list(expected) != list(actual)):
             items = [sum(key.startswith("[") for key in side) for side in (expected, actual)]
             if items[0] != items[1]:  # a deque also has a `.maxlen`
@@ -327,6 +360,11 @@ class _Comparer:
             sides_raised = ("raises", None) if where in eager.versions else (None, "raises")
             self.note(where, "metadata", None, "version", *sides_raised)
 
+        for where, size in eager.kept_alive.items():
+            other_size = other.kept_alive.get(where, size)
+            if not size <= 2 * other_size <= 4 * size:  # no value depends on it
+                self.note(where, "metadata", None, "storage", size, other_size)
+
     def earlier(self, eager: Observation, other: Observation) -> None:
         """Compare what the call overwrote of the results and arguments of earlier calls."""
         if eager.overwritten is None or other.overwritten is None:
@@ -420,7 +458,7 @@ class _Comparer:
         """Compare global settings of torch, random states and environment variables after the call."""
         for name, value in eager.flags.items():
             if other.flags.get(name, value) != value:
-                self.differ(f"torch.{name}", "state", "setting", value, other.flags[name])
+                self.differ(place_of(name), "state", "setting", value, other.flags[name])
         for name, value in eager.random_states.items():
             if other.random_states.get(name, value) != value:
                 self.note(f"random_state.{name}", "state", "random_state", "random_state")

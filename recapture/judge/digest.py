@@ -18,7 +18,7 @@ from recapture.base.scrub import encodable, scrub
 from recapture.base.text import one_line, shorten
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.observe import ARGUMENTS_SEED
-from recapture.judge.snapshot import Snapshot, TensorSnapshot, describe
+from recapture.judge.snapshot import NUMPY, Snapshot, TensorSnapshot, describe
 from recapture.records.eager_calls import Digest, EagerCall
 from recapture.torch_api.compat import seed_everything
 
@@ -150,7 +150,8 @@ def digest_of(*snapshots: Snapshot) -> Digest:
         form.update(f"{path}|{node.type}|{node.default}|{node.cut}|".encode(errors="replace"))
         array = node.tensor
         if array is not None:
-            form.update(f"{array.dtype}|{array.shape}|{array.layout}|{array.stride}|".encode())
+            stride = None if array.layout == NUMPY else array.stride
+            form.update(f"{array.dtype}|{array.shape}|{array.layout}|{stride}|".encode())
             dtypes[array.dtype.rpartition(".")[2]] = None
             tensors.append(array.data)
         elif isinstance(node.scalar, (float, complex)):

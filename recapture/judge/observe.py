@@ -31,7 +31,7 @@ from recapture.judge.snapshot import (
     snapshot_result_of,
     without_repetitions,
 )
-from recapture.judge.torch_state import environment, random_states, read_flags, restore_flags
+from recapture.judge.torch_state import environment, random_states, read_flags, restore_flags, told
 from recapture.torch_api.compat import changes_of, is_out_of_memory, seed_everything
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class Observation:
     backward after the call, by path; `backward` is the exception that it raised. `overwritten` is what the call changed
     of earlier results and arguments, by place. `moved` are the paths of arguments that the call gave another storage,
     `versions` of those whose version counter it raised. `warned` are the warnings, and `written` is the number of bytes
-    that went to standard output without Python's `sys.stdout`, None if unknown.
+    that went to standard output without Python's `sys.stdout`, None if unknown. `kept_alive` is the size in bytes of
+    the memory behind each tensor of the result that shares none with an argument or the state.
     """
 
     input: str
@@ -90,6 +91,7 @@ class Observation:
     random_states: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     aliases: frozenset[tuple[str, str]] = frozenset()
+    kept_alive: Mapping[str, int] = field(default_factory=dict)
     earlier: tuple[str, ...] = ()
     gradients: Snapshot | None = None
     backward: Raised | None = None
@@ -224,10 +226,10 @@ class _Call:
 
     def _settings(self, before: dict[str, Any]) -> None:
         after = read_flags()
-        restore_flags(before)  # first, because reading random states makes tensors
+        restore_flags(before, after)  # first, because reading random states makes tensors
         if self.around.values_only:
             return
-        self.found["flags"] = {name: str(value) for name, value in after.items()}
+        self.found["flags"] = told(before, after)
         self.found["random_states"] = random_states()
         self.found["environment"] = environment()
 
@@ -271,6 +273,12 @@ class _Call:
         others = [*given, *state, *blocks_of(earlier)]
         self.found["aliases"] = frozenset(shared(results, others) | shared(given, state) | among)
         self.found["earlier"] = tuple(around.earlier.results)
+        known = {left for left, _ in self.found["aliases"]}
+        self.found["kept_alive"] = {
+            f"result{path}": size
+            for path, array in result.arrays
+            if f"result{path}" not in known and (size := _size_of_storage(array))
+        }
 
     def _storages(self, args: Described) -> None:
         """Note the arguments that were given another storage, and those whose version counter was raised."""
@@ -379,6 +387,14 @@ def _storage(array: Any) -> tuple[int, int] | None:
     except (AttributeError, NotImplementedError, RuntimeError):
         return None
     return (id(array), address) if address else None
+
+
+def _size_of_storage(array: Any) -> int | None:
+    """Return the size in bytes of the memory behind a tensor; None for what has no memory of its own."""
+    try:
+        return None if array.is_meta else int(array.untyped_storage().nbytes())
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return None
 
 
 def _dense(value: Any) -> list[Any]:

@@ -179,6 +179,24 @@ def creates(func: Any) -> bool:
     return name_of(func) in CREATING
 
 
+def bias_of(func: Any, arguments: dict[str, Any]) -> Any:
+    """Return the bias that an operator on a half type adds to a product, in the shape of the result; None without one.
+
+    Eager rounds the sum once. Torch's own decompositions round the product first, by as much as a unit of the bias.
+    """
+    import torch
+
+    name = name_of(func)
+    bias = arguments.get("self" if name in ADDING else "bias") if name in PRODUCTS else None
+    if not isinstance(bias, torch.Tensor) or bias.dtype not in (torch.float16, torch.bfloat16):
+        return None
+    return bias.view(-1, *[1] * (arguments["weight"].dim() - 2)) if "convolution" in name else bias
+
+
+ADDING = ("addmm", "_addmm_activation", "addmv", "baddbmm", "addbmm")
+"""Operators whose first argument is added to a product."""
+
+
 def cancels(func: Any) -> bool:
     """Whether an operator may subtract nearly equal numbers, so that its error is relative to its inputs."""
     return name_of(func) in CANCELLING

@@ -25,6 +25,7 @@ from recapture.judge.operators import (
     adds_sparse,
     arithmetic,
     attention_error,
+    bias_of,
     cancels,
     creates,
     interpolates,
@@ -188,6 +189,9 @@ class _OperatorCall:
     def _scale(self) -> Any:
         """Return the size of the terms that cancel in each result or shift a coordinate; None without such terms."""
         with suppress(RuntimeError):  # no elements, or an output of another shape among the inputs
+            bias = bias_of(self.func, self.arguments)
+            if bias is not None:
+                return bias.detach().abs()
             if cancels(self.func):
                 return reduce(_sum, (value.detach().abs() for value in self.inputs))
             if interpolates(self.func):

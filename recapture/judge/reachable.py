@@ -10,31 +10,38 @@ from __future__ import annotations
 
 import builtins
 import contextvars
+import copy
+import dis
 import functools
+import importlib.util
 import logging
 import os
 import random
 import sys
 import sysconfig
 import types
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence, MutableSet
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recapture.base.exceptions import qualified
 from recapture.base.paths import PACKAGE
-from recapture.judge.snapshot import Described, Snapshot, attribute, describe
+from recapture.judge.contents import (
+    CACHE,
+    HOOKS,
+    OF_TORCH,
+    PLAIN,
+    attribute,
+    cached,
+    function_text,
+    make_up,
+    own_names,
+)
+from recapture.judge.snapshot import Described, Snapshot, describe
 from recapture.torch_api.compat import is_out_of_memory
-
-PLAIN = (bool, int, float, complex, str, bytes, type(None))
-"""Types of values that hold no other values."""
-
-MARKS = ("_is_torch_compile",)
-"""Attributes that torch.compile leaves on a user's module for its own use (from torch 2.13 on)."""
-
-OF_TORCH = ("__", "_dynamo", "_torch", "_jit", "_is_torch", "_abc_")
-"""Beginnings of the names of attributes that Python and torch put on a user's functions, classes and modules."""
 
 SET_BY_COMPILERS = ("TORCH", "TRITON_", "CUDA_", "NCCL_", "KMP_", "OMP_")
 """Beginnings of the names of environment variables that compilers set for themselves, once in a process."""
@@ -52,7 +59,6 @@ class Reachable:
         """Set by `save`: functions that restore what other executions of the case's file reach as well."""
         self._last: dict[str, Snapshot] = {}
         """The tensors among the places when they were last described: a call leaves most parameters as they are."""
-        self._internal = frozenset({*vars(torch.nn.Module()), *MARKS}) - {"training"}
 
     def describe(self, module: Any = None, *, copy: bool = True) -> Described:
         """Describe the state; the parameters and buffers are those of `module`, the attributes those of the target.
@@ -63,6 +69,10 @@ class Reachable:
         children: dict[str, Snapshot] = {}
         arrays: list[tuple[str, Any]] = []
         for path, value in self._values(module).items():
+            if type(value) in PLAIN:
+                if copy:
+                    children[path] = Snapshot(qualified(type(value)), scalar=value)
+                continue  # it holds no tensors
             if not copy and _holds_no_tensors(value):
                 continue
             described = describe(value, consume=False, copy=copy, like=self._last.get(path))
@@ -112,35 +122,30 @@ class Reachable:
         scripted = dict(module.named_modules()) if isinstance(module, torch.jit.RecursiveScriptModule) else {}
         attributes = {}
         for name, part in self._parts():
-            for key in sorted(self._own_names(part)):
+            if name:
+                attributes[_path(name, "__class__")] = function_text(type(part))
+            for key in sorted(own_names(part)):
                 value = attribute(scripted[name], key) if name in scripted else []
                 # TorchScript turns tuples into lists, and more: only a value of the same type can be compared.
                 same = bool(value) and type(value[0]) is type(vars(part)[key])
                 attributes[_path(name, key)] = value[0] if same else vars(part)[key]
-            for group in HOOKS:
-                number = len(vars(part).get(group) or ())
-                if number:
-                    attributes[_path(name, group)] = number
+            attributes |= {_path(name, key): value for key, value in make_up(part).items()}
         return attributes
 
     def attribute_at(self, where: str) -> tuple[Any, str] | None:
         """Return the submodule and the name of the plain attribute in which a place is; None for other places."""
         for name, part in self._parts():
-            for key in self._own_names(part):
+            for key in own_names(part):
                 path = _path(name, key)
                 if where == path or where.startswith((f"{path}[", f"{path}.")):
                     return part, key
         return None
 
-    def _own_names(self, part: Any) -> list[str]:
-        """Return the names of a module's attributes that are not torch's own."""
-        return [key for key in vars(part) if key not in self._internal and not key.startswith(OF_TORCH)]
-
     def _parts(self) -> list[tuple[str, Any]]:
         return [] if self.module is None else list(self.module.named_modules())
 
     def _bindings(self, part: Any) -> Iterator[tuple[Any, Any]]:
-        for key in self._own_names(part):
+        for key in own_names(part):
             yield _MappingView(vars(part)), key
         for group in ("_parameters", "_buffers"):
             for key in vars(part).get(group, ()):
@@ -157,19 +162,6 @@ def _path(module: str, key: str) -> str:
     return f"state.{module}.{key}" if module else f"state.{key}"
 
 
-HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)
-"""The attributes in which a module keeps hooks. Their number is compared, because two functions cannot be."""
-
-
 def _namespaces(part: Any) -> list[Any]:
     """Return the dicts in which a module keeps attributes, tensors, submodules and hooks."""
     groups = ("_parameters", "_buffers", "_modules", *HOOKS)
@@ -177,8 +169,16 @@ def _namespaces(part: Any) -> list[Any]:
 
 
 def _saved_binding(owner: Any, key: Any) -> Callable[[], None]:
-    """Return a function that makes a name stand for what it stands for now, or for nothing."""
+    """Return a function that makes a name stand for what it stands for now, or for nothing.
+
+    Most iterators cannot be set back: their names stand for copies afterwards.
+    """
     before = _got(owner, key)
+    if before and isinstance(before[0], Iterator) and type(before[0]).__module__ in ("builtins", "itertools"):
+        with suppress(Exception), warnings.catch_warnings():  # generators, and from Python 3.14 on most others
+            warnings.simplefilter("ignore", DeprecationWarning)
+            original = copy.deepcopy(before[0])
+            return lambda: owner.__setitem__(key, copy.deepcopy(original))
 
     def restore() -> None:
         now = _got(owner, key)
@@ -253,6 +253,8 @@ class _Finder:
         """The functions and classes that were followed: a call may give them new attributes."""
         self.searched: set[tuple[int, int]] = set()
         """The ids of code, and of the namespaces in which its names were looked up."""
+        self.held: set[tuple[int, Any]] = set()
+        """The ids of what holds the variables, and their keys."""
         self.file: str | None = None
         self.shares_modules = False
         """Whether modules were followed that all executions of the case's file share."""
@@ -271,17 +273,33 @@ class _Finder:
                 self._attributes_of_function(owner)
         return list(self.variables.values())
 
-    def _add(self, path: str, owner: Any, key: Any) -> None:
-        if path not in self.variables:
-            self.variables[path] = _Variable(path, functools.partial(_got, owner, key), owner, key)
+    def _add(self, path: str, owner: _View, key: Any, read: Callable[[_View, Any], list[Any]] | None = None) -> None:
+        """Add a variable; another one of the same name, as in another closure, gets a number."""
+        if (id(owner.of), key) in self.held:
+            return
+        self.held.add((id(owner.of), key))
+        number, label = 1, path
+        while label in self.variables:
+            number += 1
+            label = f"{path} #{number}"
+        self.variables[label] = _Variable(label, functools.partial(read or _got, owner, key), owner, key)
 
     def _value(self, path: str, value: Any) -> bool:
         """Follow a function or class of the user's; return False for anything else, which is a variable."""
+        import torch
+
         if isinstance(value, functools.partial):
             self._bound(f"{path}.args", enumerate(value.args))
-            self._bound(f"{path}.keywords", value.keywords.items())
+            for key in value.keywords:
+                self._variable(f"{path}.keywords[{key!r}]", _MappingView(value.keywords), key)
             return self._value(path, value.func)
-        value = getattr(value, "__wrapped__", value) if callable(value) else value
+        if qualified(type(value)) == CACHE:
+            self._value(path, value.__wrapped__)
+            return not self._is_own(value.__module__)
+        if callable(value) and hasattr(value, "__wrapped__"):
+            if isinstance(value, types.FunctionType):
+                self._function(value)  # a decorator's own, which may count
+            value = value.__wrapped__
         if isinstance(value, types.MethodType):
             if not isinstance(value.__self__, type) and self._is_own(getattr(value.__func__, "__module__", None)):
                 self._bound(path, [("__self__", value.__self__)])
@@ -299,6 +317,8 @@ class _Finder:
             self._class(value)
             return True
         self._class(type(value))  # its methods may use other names
+        if isinstance(value, torch.nn.Module):
+            return False
         return isinstance(value, (types.ModuleType, types.BuiltinFunctionType)) or (
             callable(value) and type(value).__module__.partition(".")[0] in ("torch", "functools", "builtins", "numpy")
         )
@@ -308,11 +328,19 @@ class _Finder:
             return
         self.met[id(function)] = function
         name = function.__name__
+        self._attributes_of_function(function)
+        if not self._is_own(function.__globals__.get("__name__")):
+            return  # a decorator of a library, which gives its functions the names of those that they call
         for cell_name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self._variable(f"closure[{cell_name!r}]", _CellView(cell), "cell_contents")
+        self._add(f"{name}.__code__", _AttributeView(function), "__code__", _code_of)
         self._bound(f"{name}.__defaults__", enumerate(function.__defaults__ or ()))
-        self._bound(f"{name}.__defaults__", (function.__kwdefaults__ or {}).items())
-        self._attributes_of_function(function)
+        keywords = function.__kwdefaults__ or {}
+        for key in keywords:
+            self._variable(f"{name}.__defaults__[{key!r}]", _MappingView(keywords), key)
+        for module in _modules_imported_in(function):
+            if self._is_own(module.__name__):
+                self._names_in(function.__code__, vars(module), module.__name__)
         self._names_in(function.__code__, function.__globals__, "globals")
 
     def _bound(self, place: str, items: Iterable[tuple[Any, Any]]) -> None:
@@ -339,7 +367,7 @@ class _Finder:
 
     def _attributes_of_function(self, function: types.FunctionType) -> None:
         for key in list(vars(function)):
-            if not key.startswith(OF_TORCH) and f"{function.__name__}.{key}" not in self.variables:
+            if not key.startswith(OF_TORCH) and (id(vars(function)), key) not in self.held:
                 self._variable(f"{function.__name__}.{key}", _MappingView(vars(function)), key)
 
     def _class(self, kind: type) -> None:
@@ -354,18 +382,18 @@ class _Finder:
         for key, value in list(vars(kind).items()):
             if isinstance(value, types.FunctionType):
                 self._function(value)  # special methods too
-            elif (
-                not key.startswith(OF_TORCH)
-                and f"{kind.__name__}.{key}" not in self.variables
-                and not self._value(key, value)
-                and not hasattr(type(value), "__get__")
-            ):
-                self._add(f"{kind.__name__}.{key}", _ClassView(kind), key)
+            if key.startswith(OF_TORCH) or (id(kind), key) in self.held:
+                continue
+            path, owner = f"{kind.__name__}.{key}", _ClassView(kind)
+            if isinstance(value, types.FunctionType) or self._value(key, value):
+                self._add(path, owner, key, _named)
+            elif not hasattr(type(value), "__get__"):
+                self._add(path, owner, key)
 
-    def _variable(self, path: str, owner: Any, key: str) -> None:
+    def _variable(self, path: str, owner: _View, key: str) -> None:
         values = _got(owner, key)
-        if not values or not self._value(path, values[0]):
-            self._add(path, owner, key)
+        followed = bool(values) and self._value(path, values[0])
+        self._add(path, owner, key, _named if followed else None)
 
     def _is_own(self, module: str | None) -> bool:
         """Whether code is the user's: of the file of the first function or class, or of no library."""
@@ -404,6 +432,13 @@ def _is_users(name: str) -> bool:
     file = getattr(sys.modules.get(name), "__file__", None)
     if not file or name == "__main__":
         return False
+    return _is_users_file(file)
+
+
+def _is_users_file(file: str | None) -> bool:
+    """Whether a file is outside the folders of libraries."""
+    if not file or file in ("built-in", "frozen", "namespace"):
+        return False
     path = Path(file).resolve()
     return not any(folder in path.parents for folder in _folders_of_libraries())
 
@@ -422,6 +457,47 @@ def _names(code: types.CodeType) -> list[str]:
     return list(names)
 
 
+def _modules_imported_in(function: types.FunctionType) -> list[types.ModuleType]:
+    """Import the user's modules that a function's code imports, so that their state is known before the first call."""
+    names: list[str] = []
+    instructions = list(dis.get_instructions(function.__code__))
+    for index, instruction in enumerate(instructions):
+        if instruction.opname == "IMPORT_NAME":
+            level, listed = instructions[index - 2].argval, instructions[index - 1].argval
+            with suppress(Exception):
+                package = function.__globals__.get("__package__") or ""
+                name = importlib.util.resolve_name("." * level + str(instruction.argval), package)
+                names += [name, *(f"{name}.{item}" for item in listed or ())]
+    return [module for name in names for module in _users_module(name)]
+
+
+def _users_module(name: str) -> list[types.ModuleType]:
+    """Return a list with a module of the user's, imported; an empty one for others and for what is no module."""
+    with suppress(Exception):  # a module that is missing here, or that raises: the call may never come to it
+        if name not in sys.modules:
+            spec = importlib.util.find_spec(name)
+            if spec is None or not _is_users_file(spec.origin):
+                return []
+        return [importlib.import_module(name)]
+    return []
+
+
+def _named(owner: _View, key: Any) -> list[Any]:
+    """Return which function, class or module a name stands for, or another value itself."""
+    values = _got(owner, key)
+    if values and (callable(values[0]) or isinstance(values[0], (types.ModuleType, *_ACCESSORS))):
+        return [function_text(values[0])]
+    return values
+
+
+_ACCESSORS = (staticmethod, classmethod, property)
+
+
+def _code_of(owner: _View, key: Any) -> list[Any]:
+    """Return where the code of a function begins: a compiler may put other code of the same meaning in its place."""
+    return [f"{code.co_name}:{code.co_firstlineno}" for code in _got(owner, key)]
+
+
 def _only(value: Any) -> list[Any]:
     return [value]
 
@@ -437,7 +513,7 @@ class _MappingView:
     """The names in a mapping, such as a function's globals."""
 
     def __init__(self, mapping: Any) -> None:
-        self.mapping = mapping
+        self.of = self.mapping = mapping
 
     def __getitem__(self, key: str) -> Any:
         return self.mapping[key]
@@ -456,7 +532,7 @@ class _CellView:
     """A closure cell, read and written like a mapping."""
 
     def __init__(self, cell: Any) -> None:
-        self.cell = cell
+        self.of = self.cell = cell
 
     def __getitem__(self, key: str) -> Any:
         return self.cell.cell_contents
@@ -472,7 +548,7 @@ class _ClassView:
     """The attributes of a class, written through `setattr`."""
 
     def __init__(self, kind: type) -> None:
-        self.kind = kind
+        self.of = self.kind = kind
 
     def __getitem__(self, key: str) -> Any:
         return vars(self.kind)[key]
@@ -487,6 +563,21 @@ class _ClassView:
         if key in vars(self.kind):
             delattr(self.kind, key)
 
+
+class _AttributeView:
+    """The attributes of Python itself that a function has."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self.of = self.function = function
+
+    def __getitem__(self, key: str) -> Any:
+        return getattr(self.function, key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        setattr(self.function, key, value)
+
+
+_View = _MappingView | _CellView | _ClassView | _AttributeView
 
 MAX_DEPTH = 6
 """Number of nesting levels that are restored."""
@@ -522,6 +613,8 @@ class Saver:
         restore_generator = _saved_generator(value)
         if restore_generator is not None:
             return restore_generator
+        if qualified(type(value)) == CACHE:
+            return self._saved_cache(value, depth)
         if isinstance(value, contextvars.ContextVar):
             before = value.get(None)
             return lambda: None if value.get(None) is before else _set(value, before)
@@ -545,6 +638,19 @@ class Saver:
                 _refill(value, items)
             for restore_item in inner:
                 restore_item()
+
+        return restore
+
+    def _saved_cache(self, function: Any, depth: int) -> Callable[[], None]:
+        """Save what a function with a cache keeps; an entry that a call adds is left out again if it is the first."""
+        inner = [self.saved(result, depth + 1) for result in cached(function).values()]
+        empty = function.cache_info().currsize == 0
+
+        def restore() -> None:
+            if empty:
+                function.cache_clear()
+            for restore_result in inner:
+                restore_result()
 
         return restore
 

@@ -326,6 +326,15 @@ rounding; a constant that a compiler rounds beforehand deviates by at most 0.44.
 DISTINCT = 64
 """Number of distinct numbers from which their mean deviation is tested: equal numbers are all rounded alike."""
 
+FEW_BITS = 2.0**-6
+"""Relative size of a unit in the last place from which a type has few bits: float8, and not bfloat16."""
+
+BIAS_IN_FEW_BITS = 0.35
+"""Largest accepted mean deviation in such a type. Nothing is computed in one, so that no constant is rounded to it."""
+
+DISTINCT_IN_FEW_BITS = 20
+"""Number of distinct numbers, in effect, from which the mean deviation is tested in such a type."""
+
 ROUNDED = 4.0
 """Units in the last place of an element up to which a jump of it is a rounding, and none at a discontinuity."""
 
@@ -473,21 +482,30 @@ class Spread:
         return True
 
     def _biased(self, ours: Any, runs: Any, rounded: Any) -> bool:
-        """Whether distinct numbers deviate in one direction, as truncated ones do, and the runs do not."""
+        """Whether distinct numbers deviate in one direction, as truncated ones do, and the runs do not.
+
+        Each distinct number counts once. In a type of eight bits many numbers become one, and each counts as often as
+        it comes.
+        """
         import torch
 
         if abs(float(ours.mean())) <= BIAS[0] or len(ours) < DISTINCT:
             return False
-        _, group = torch.unique(self.expected[rounded], return_inverse=True)
+        expected = self.expected[rounded]
+        few_bits = float((self.unit[rounded] / expected.abs()).median()) > FEW_BITS
+        _, group = torch.unique(expected, return_inverse=True)
         count = int(group.max()) + 1
-        if count < DISTINCT:
-            return False
         members = torch.bincount(group, minlength=count)
-        means = [torch.bincount(group, values, count) / members for values in (ours, *runs)]
-        own = means[0]
-        accepted = max(BIAS[0], 2 * max(abs(float(mean.mean())) for mean in means[1:]))
-        error = float(own.std()) / float(count) ** 0.5
-        return bool(abs(float(own.mean())) > accepted + BIAS[1] * error)
+        shares = members.double() if few_bits else torch.ones_like(members, dtype=torch.float64)
+        shares /= shares.sum()
+        bias, fewest = (BIAS_IN_FEW_BITS, DISTINCT_IN_FEW_BITS) if few_bits else (BIAS[0], DISTINCT)
+        if 1 / float(shares.square().sum()) < fewest:  # the number of groups, in effect
+            return False
+        means = torch.stack([torch.bincount(group, values, count) / members for values in (ours, *runs)])
+        own, *others = (means * shares).sum(-1)
+        accepted = max(bias, 2 * max(abs(float(other)) for other in others))
+        error = float((shares * (means[0] - own)).square().sum().sqrt())
+        return bool(abs(float(own)) > accepted + BIAS[1] * error)
 
 
 def _infinite_agree(expected: Any, actual: Any, runs: list[Any], finite: Any) -> bool:

@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
 import enum
 import functools
-import hashlib
 import io
-import itertools
 import logging
-import operator
 import os
-import random
-import re
 import sys
 import types
-from collections import defaultdict, deque
+from collections import UserList, defaultdict, deque
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
 
 from recapture.base.exceptions import qualified
+from recapture.judge.contents import (
+    CACHE,
+    MAX_OBJECTS,
+    PLAIN,
+    Cut,
+    Unreadable,
+    attribute,
+    bound_in,
+    cached,
+    contents_of,
+    entry,
+    function_text,
+    has_address,
+    has_attributes_of_its_own,
+    is_named,
+    members,
+    module_items,
+    of_library,
+    own_attributes,
+    plain,
+    position,
+    ranks_of,
+    slots,
+    state_of_generator,
+    value_or_error,
+    yielded,
+)
 from recapture.torch_api.compat import is_out_of_memory
 
 MAX_DEPTH = 1_000
@@ -61,7 +82,7 @@ class TensorSnapshot:
     requires_grad: bool
     flags: tuple[str, ...] = ()
     """What changes how later operations treat the tensor: ``leaf`` (if it requires grad), ``inference``, ``conj``,
-    ``neg``."""
+    ``neg``, and those of tensors and arrays that cannot be written to."""
 
 
 @dataclass(frozen=True)
@@ -160,17 +181,18 @@ class _Describer:
         if isinstance(value, torch.Tensor):
             return self._described_tensor(value, name, depth, parents)
         if isinstance(value, enum.Enum):
+            own = own_attributes(value)
+            if own and not of_library(type(value).__module__):
+                return Snapshot(name, children=self._children([("", value.name), *own], depth, parents))
             return Snapshot(name, scalar=value.name)
         if isinstance(value, Unreadable):
             return Snapshot("unreadable", scalar=qualified(type(value.error)))
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
-            own = _own_attributes(value)
+            own = own_attributes(value)
             if own:
                 return Snapshot(name, children=self._children([("", plain(value)), *own], depth, parents))
             return Snapshot(name, scalar=plain(value))
-        if isinstance(
-            value, (torch.dtype, torch.device, torch.layout, torch.memory_format, slice, range, type, os.PathLike)
-        ):
+        if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format, range, type, os.PathLike)):
             return Snapshot(name, scalar=repr(value))
         if isinstance(value, types.ModuleType):  # an attribute of torch would lead to all that is imported
             return Snapshot(name, scalar=value.__name__)
@@ -185,7 +207,7 @@ class _Describer:
         if isinstance(value, logging.Logger):  # the rest of it leads to the loggers and caches of all libraries
             settings = [(f".{key}", getattr(value, key)) for key in SETTINGS_OF_A_LOGGER]
             return Snapshot(name, children=self._children(settings, depth, parents))
-        digest = _state_of_generator(value)
+        digest = state_of_generator(value)
         if digest is not None:
             return Snapshot(name, scalar=digest)
         if id(value) in parents:
@@ -197,14 +219,14 @@ class _Describer:
         if items is None and self.objects > MAX_OBJECTS:
             return Snapshot(name, cut=f"more than {MAX_OBJECTS} objects")
         if items is None:
-            text = None if callable(value) else repr(value)  # a date, a bytearray, …
+            text = repr(value) if not callable(value) else function_text(value) if is_named(value) else None
             return Snapshot(name, scalar=text if text is None or not has_address(text) else None)
         # A value of the case may raise where it is asked for its class.
         cut = next((item.reason for _, item in items if type(item) is Cut), None)
         items = [(key, item) for key, item in items if type(item) is not Cut]
-        if isinstance(value, BUILTIN):
-            known = {id(item) for _, item in items}
-            items += [(key, item) for key, item in _own_attributes(value) if id(item) not in known]
+        if isinstance(value, WITH_ITEMS):
+            known = {id(item) for _, item in items if type(item) not in PLAIN}  # a small number is always one object
+            items += [(key, item) for key, item in own_attributes(value) if id(item) not in known]
         children = self._children(items, depth, (*parents, id(value)))
         default = repr(value.default_factory) if isinstance(value, defaultdict) else None
         if default is not None and has_address(default):
@@ -232,7 +254,7 @@ class _Describer:
 
         if isinstance(value, Mapping):
             ordered = type(value).__name__ == "OrderedDict"  # the only dict type whose equality depends on order
-            ranks = _ranks(value)
+            ranks = ranks_of(value)
             return [item for key in value for item in entry(ranks.get(id(key)), key, value[key])], ordered
         if isinstance(value, (set, frozenset)):
             return members(value), True
@@ -251,26 +273,29 @@ class _Describer:
         contents = contents_of(value)
         if contents:
             return contents, True
+        if isinstance(value, slice):
+            return [(".start", value.start), (".stop", value.stop), (".step", value.step)], True
         if isinstance(value, functools.partial):
             return [(".func", value.func), (".args", value.args), (".keywords", value.keywords)], True
+        if qualified(type(value)) == CACHE and not of_library(value.__module__):
+            return [(f"[{key}]", result) for key, result in cached(value).items()], False
         is_module = isinstance(value, torch.nn.Module)
         if isinstance(value, (types.FunctionType, types.MethodType)):
-            return _bound_in(value), True
+            return bound_in(value), True
         if callable(value) and not is_module and not has_attributes_of_its_own(value):
             return None, True
         self.objects += 1
         if self.objects > MAX_OBJECTS:
             return None, True
         if is_module:
-            return self._items(dict([*value.named_parameters(), *value.named_buffers()]))
+            return module_items(value), True
         names: dict[str, None] = {}
         if dataclasses.is_dataclass(value):
             names.update((field.name, None) for field in dataclasses.fields(value))
         if isinstance(value, BaseException):
             names["args"] = None
         names.update((key, None) for key in sorted(getattr(value, "__dict__", ())) if not key.startswith("__"))
-        slotted = [getattr(kind, "__slots__", ()) for kind in type(value).__mro__]
-        names.update((key, None) for keys in slotted for key in ([keys] if isinstance(keys, str) else keys))
+        names.update((key, None) for key in slots(type(value)))
         known = [(f".{name}", item) for name in names for item in attribute(value, name)]
         has_state = bool(known) or hasattr(value, "__dict__")
         return (known if has_state else None), True
@@ -315,48 +340,33 @@ class _Describer:
 
         if isinstance(value, np.ma.MaskedArray):
             items = [(".data", np.asarray(value)), (".mask", np.ma.getmaskarray(value))]
+            items.append((".fill_value", value.fill_value))
             return Snapshot(name, children=self._children(items, depth, parents))
         dtype, shape = str(value.dtype), tuple(value.shape)
         try:
-            data = torch.from_numpy(np.array(value, copy=True, order="C"))
+            data = torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="), copy=True, order="C"))
         except (TypeError, ValueError, RuntimeError):
-            # Strings, objects, another byte order, types that torch lacks, a numpy that this torch cannot convert.
+            # Strings, objects, types that torch lacks, a numpy that this torch cannot convert.
             items = [(f"[{index}]", item) for index, item in enumerate(value.ravel().tolist())]
             return Snapshot(f"{name}[{dtype}]{shape}", children=self._children(items, depth, parents))
         self.arrays.append(("".join(self.path), value))
-        tensor = TensorSnapshot(data, dtype, shape, "cpu", "numpy", None, False)
-        own = _own_attributes(value)
+        # Of elements that do not lie at multiples of their size, as fields of records, the steps are bytes.
+        item = value.itemsize if all(step % value.itemsize == 0 for step in value.strides) else 1
+        stride = tuple(step // item for step in value.strides)
+        flags = () if value.flags.writeable else (READ_ONLY,)
+        tensor = TensorSnapshot(data, dtype, shape, "cpu", NUMPY, stride, False, flags)
+        own = own_attributes(value)
         return Snapshot(name, tensor=tensor, children=self._children(own, depth, parents) if own else None)
 
 
-BUILTIN = (dict, list, tuple, set, frozenset, deque)
-"""Containers of Python whose subclasses may have attributes beside their items."""
+NUMPY = "numpy"
+"""The layout of numpy's arrays."""
 
+READ_ONLY = "read-only"
+"""The flag of an array of numpy that cannot be written to: where eager's can, writing to it raises."""
 
-def _own_attributes(value: Any) -> list[tuple[str, Any]]:
-    """Return the attributes that a number, text, container or array of a case's own class has, by path."""
-    own = getattr(value, "__dict__", None)
-    if type(own) is not dict:
-        return []
-    return [(f".{name}", own[name]) for name in sorted(own) if not name.startswith("__")]
-
-
-def _bound_in(function: Any) -> list[tuple[str, Any]] | None:
-    """Return what a function of a case's own takes along, by path; None if that is nothing.
-
-    That is a method's object, the values in a closure, and defaults. Modules are left out: they are state.
-    """
-    import torch
-
-    if isinstance(function, types.MethodType):
-        bound = [(".__self__", function.__self__)]
-    elif _of_library(function.__module__):
-        return None
-    else:
-        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        bound = [(f".closure[{name!r}]", item) for name, cell in cells for item in attribute(cell, "cell_contents")]
-        bound += [(f".__defaults__[{index}]", item) for index, item in enumerate(function.__defaults__ or ())]
-    return [(key, item) for key, item in bound if not isinstance(item, torch.nn.Module)] or None
+WITH_ITEMS = (dict, list, tuple, set, frozenset, deque, UserList, Mapping, Iterator, functools.partial)
+"""What is described by its items; objects of own classes among them may have attributes beside these."""
 
 
 def _flags(value: Any) -> tuple[str, ...]:
@@ -365,6 +375,7 @@ def _flags(value: Any) -> tuple[str, ...]:
         "inference": value.is_inference(),
         "conj": value.is_conj(),
         "neg": value.is_neg(),
+        "zeros without memory": value._is_zerotensor(),  # noqa: SLF001 - no public name; writing to it raises
     }
     return tuple(name for name, is_set in flags.items() if is_set)
 
@@ -478,214 +489,3 @@ def without_repetitions(tensor: Any) -> Any:
             if step == 0 and size > 1:
                 tensor = tensor.narrow(dim, 0, 1)
     return tensor
-
-
-MAX_OBJECTS = 10_000
-"""Number of objects with attributes described in one value, and of items read from one iterator.
-
-A note says where there are more.
-"""
-
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}|\bid=\d{6,}")
-
-
-class Cut:
-    """Stands in for items of a container that are not described."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-
-class Unreadable:
-    """Stands in for a value that raised an exception when it was read."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-def value_or_error(call: Callable[[], Any]) -> Any:
-    """Return the result of a call, or an Unreadable with its exception; out-of-memory errors propagate."""
-    try:
-        return call()
-    except BaseException as error:  # the case's own code
-        if is_out_of_memory(error):
-            raise
-        return Unreadable(error)
-
-
-def has_address(text: str) -> bool:
-    """Whether a text contains what looks like an address, which differs between processes."""
-    return bool(_ADDRESS.search(text))
-
-
-def plain(value: Any) -> Any:
-    """Return a scalar as the builtin type it derives from, so that comparing it later runs no code of the case."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, bytes):
-        return bytes.__getitem__(value, slice(None))
-    kind: Any = next(number for number in (int, float, complex) if isinstance(value, number))
-    return kind.__pos__(value)
-
-
-def entry(rank: int | None, key: Any, item: Any) -> list[tuple[str, Any]]:
-    """Return a mapping's item under the repr of its key; one whose key has a rank comes with the key under that."""
-    if rank is not None:
-        return [(f"[key {rank}]", key), (f"[item {rank}]", item)]
-    text = _readable(key)
-    if isinstance(key, (type, enum.Enum)) or not getattr(key, "__dict__", None):
-        return [(f"[{text}]", item)]
-    return [(f"[key {text}]", key), (f"[{text}]", item)]  # its text may leave something out
-
-
-def _ranks(mapping: Mapping[Any, Any]) -> dict[int, int]:
-    """Return a number for each key whose repr may be another one on the other side, by the key's id.
-
-    Such keys hold numbers that are rounded, or have an address. They are numbered in the order of their values, else in
-    that of the mapping: rounding changes a number and keeps its place.
-    """
-    keys = [key for key in mapping if _rounds(key) or _readable(key) is None]
-    with contextlib.suppress(Exception):  # keys that have no order, such as tensors of several elements
-        keys = sorted(keys)
-    return {id(key): rank for rank, key in enumerate(keys)}
-
-
-def _rounds(value: Any) -> bool:
-    """Whether a key of a mapping is or holds a number that rounding may change."""
-    import torch
-
-    if isinstance(value, (tuple, frozenset)):
-        return any(map(_rounds, value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return any(_rounds(getattr(value, field.name, None)) for field in dataclasses.fields(value))
-    if isinstance(value, torch.Tensor):
-        return True
-    return isinstance(value, (float, complex)) or (
-        type(value).__module__ == "numpy" and "float" in type(value).__name__
-    )
-
-
-def yielded(value: Iterator[Any]) -> list[tuple[str, Any]]:
-    """Return what an iterator yields, up to MAX_OBJECTS items, and what it raises. This consumes the iterator."""
-    items: list[tuple[str, Any]] = []
-    try:
-        for index, item in enumerate(itertools.islice(value, MAX_OBJECTS)):
-            items.append((f"[{index}]", item))
-    except BaseException as error:  # the case's own code
-        if is_out_of_memory(error):
-            raise
-        items.append((".raised", Unreadable(error)))
-    if len(items) == MAX_OBJECTS:
-        items.append(("", Cut(f"more than {MAX_OBJECTS} items of an iterator")))
-    return items
-
-
-def position(value: Iterator[Any]) -> list[tuple[str, Any]] | None:
-    """Return where an iterator stands, as far as it tells without being read; None if it tells nothing."""
-    remaining = operator.length_hint(value, -1)
-    if remaining >= 0:
-        return [(".remaining", remaining)]
-    text = _readable(value)
-    return None if text is None else [(".text", text)]  # such as count(5)
-
-
-def contents_of(value: Any) -> list[tuple[str, Any]] | None:
-    """Return what a buffer, stream or context variable holds, which is no attribute of it; None for other values."""
-    if isinstance(value, memoryview):
-        form = [(f".{name}", getattr(value, name)) for name in ("format", "shape", "readonly")]
-        return [*form, (".tobytes()", value.tobytes())]
-    if isinstance(value, (io.StringIO, io.BytesIO)):
-        if value.closed:
-            return [(".closed", True)]
-        return [(".getvalue()", value.getvalue()), (".tell()", value.tell())]
-    if isinstance(value, contextvars.ContextVar):
-        return [(".get()", value.get(None))]
-    return None
-
-
-def _state_of_generator(value: Any) -> str | None:
-    """Return a digest of the state of a generator of random numbers; None for other values.
-
-    The generators that torch, Python and numpy use by default have none here: `torch_state.random_states` reads them.
-    """
-    import torch
-
-    numpy_random = sys.modules.get("numpy.random")  # numpy imports it at first use
-    if isinstance(value, torch.Generator):
-        shared = value is torch.default_generator or (value.device.type != "cpu" and _is_default_of_device(value))
-        state = None if shared else bytes(value.get_state().tolist())
-    elif isinstance(value, random.Random):
-        shared = value is getattr(random, "_inst", None) or isinstance(value, random.SystemRandom)
-        state = None if shared else repr(value.getstate()).encode()
-    elif numpy_random is not None and isinstance(value, numpy_random.RandomState):
-        _, keys, *others = value.get_state()
-        shared = value is getattr(numpy_random.mtrand, "_rand", None)
-        state = None if shared else repr(others).encode() + keys.tobytes()
-    elif numpy_random is not None and isinstance(value, numpy_random.Generator):
-        state = repr(value.bit_generator.state).encode()
-    elif numpy_random is not None and isinstance(value, numpy_random.BitGenerator):
-        state = repr(value.state).encode()
-    else:
-        return None
-    return "" if state is None else hashlib.sha256(state).hexdigest()[:16]
-
-
-def _is_default_of_device(generator: Any) -> bool:
-    import torch
-
-    return any(generator is default for default in getattr(torch.cuda, "default_generators", ()))
-
-
-def _of_library(module: str | None) -> bool:
-    """Whether a module's name is that of Python's or torch's machinery, or of numpy."""
-    return (module or "builtins").partition(".")[0] in (
-        "torch",
-        "functorch",
-        "functools",
-        "builtins",
-        "numpy",
-        "scipy",
-    )
-
-
-def has_attributes_of_its_own(value: Any) -> bool:
-    """Whether a callable is an object of a case's own class, not a function or a part of torch."""
-    kind = type(value)
-    return (
-        not isinstance(value, (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType))
-        and isinstance(kind.__dict__.get("__module__"), str)
-        and not _of_library(kind.__module__)
-    )
-
-
-def members(value: Any) -> list[tuple[str, Any]]:
-    """Return the members of a set in an order that is the same in every process."""
-    if value and all(isinstance(item, (int, float)) for item in value):  # rounding changes a number and keeps its place
-        return [(f"[{index}]", item) for index, item in enumerate(sorted(value))]
-    texts = [(_readable(item), item) for item in value]
-    if any(text is None for text, _ in texts):  # the order differs between processes: compare only the types
-        kinds = [(f"[{i}]", kind) for i, kind in enumerate(sorted(qualified(type(item)) for item in value))]
-        return [*kinds, ("", Cut("members of a set that have no text"))]
-    return [(f"[{i}]", item) for i, (_, item) in enumerate(sorted(texts, key=lambda pair: str(pair[0])))]
-
-
-def attribute(value: Any, name: str) -> list[Any]:
-    """Return a list with the attribute; an empty list if there is none."""
-    try:
-        return [getattr(value, name)]
-    except AttributeError:
-        return []
-    except BaseException as error:  # a property defined by the case
-        if is_out_of_memory(error):
-            raise
-        return [Unreadable(error)]
-
-
-def _readable(value: Any) -> str | None:
-    try:
-        text = repr(value)
-    except Exception:  # the case's own code
-        return None
-    return text if len(text) <= 200 and not has_address(text) else None

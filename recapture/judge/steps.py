@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.scrub import encodable, scrub
 from recapture.base.text import one_line, shorten
-from recapture.judge.compare import Comparison, Rules, compare, compare_places
+from recapture.judge.compare import Comparison, Rules, changing_entries, compare, compare_places
 from recapture.judge.digest import eager_calls
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing
@@ -26,7 +26,7 @@ from recapture.judge.later_calls import differs_beside_the_state, unseen
 from recapture.judge.observe import ARGUMENTS_SEED, Observation, Raised
 from recapture.judge.reference import Eager, first_again
 from recapture.judge.snapshot import Snapshot, TensorSnapshot, describe
-from recapture.judge.torch_state import Flags, read_flags, restore_flags
+from recapture.judge.torch_state import Flags, place_of, read_flags, restore_flags, told
 from recapture.judge.verdict import Call, CellEvents, Failure, decide, failed_loudly
 from recapture.judge.wording import short
 from recapture.records.difference import Aspect, Difference, InputChange
@@ -48,6 +48,7 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     `enter` is called with the phase that begins after eager's two runs: ``capture``, or ``call`` and the input's name.
     """
     events = CellEvents()
+    load = partial(_under_the_seed, load)
     eager = Eager(load, device)
     try:
         first, second = eager.observe(), eager.observe(again=True)
@@ -89,6 +90,12 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
     if usable and _disagreement(first[0], second[-1]) is None:  # eager itself works again after the state is restored
         events.original = _works_still(again, first[0])
     return events
+
+
+def _under_the_seed(load: Callable[[], Case]) -> Case:
+    """Execute the case's file: a module that it makes as a global has the same random parameters each time."""
+    seed_everything()
+    return load()
 
 
 def _cannot_run(raised: Raised) -> str:
@@ -232,7 +239,7 @@ def _effects_of_capture(
     """
     args, state, flags = before
     after_flags = read_flags()  # before anything below runs under settings that the compiler left behind
-    restore_flags(flags)
+    restore_flags(flags, after_flags)
     changed_args = compare_places("capture", _as_places(args), _as_places(_unread(arguments)))
     also = {
         (difference.where, difference.kind)
@@ -240,10 +247,11 @@ def _effects_of_capture(
     }
     changed = compare_places("capture", state, subject.reachable.describe().snapshot)
     also |= {(difference.where, difference.kind) for difference in compare_places("", state, first.state).differences}
-    settings = {name: value for name, value in after_flags.items() if flags.get(name) != value}
-    also |= {(f"torch.{name}", "state") for name, value in first.flags.items() if str(flags.get(name)) != value}
+    settings = [name for name, value in after_flags.items() if value != flags.get(name)]
+    unchanged = told(flags, flags)
+    also |= {(place_of(name), "state") for name, value in first.flags.items() if unchanged.get(name) != value}
     effects = [(difference.where, difference.kind) for difference in (*changed_args.differences, *changed.differences)]
-    effects += [(f"torch.{name}", "state") for name in settings]
+    effects += [(place_of(name), "state") for name in settings]
     differences: list[Difference] = []
     notes: list[Difference] = []
     for where, kind in effects:
@@ -296,6 +304,7 @@ def _compared(
     If something differs after such a failure, eager runs again without the failed inputs. Only a difference from that
     run as well is a silent difference.
     """
+    changing = changing_entries(first)
 
     def against(expected: Observation, actual: Observation) -> Comparison:
         example = first[0].args
@@ -303,6 +312,7 @@ def _compared(
         rules = Rules(
             strict=frozenset(case.strict),
             inference_only=compiler.inference_only,
+            changing=changing,
             # What a callable reads past the end of its inputs has random values.
             show_values=compiler.checks_inputs or stays_inside(example, expected.args),
             changes=changes,
@@ -453,5 +463,5 @@ def _span(tensor: TensorSnapshot) -> int:
     if 0 in tensor.shape:
         return 0
     dtype = tensor.dtype.rpartition(".")[2]
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride or (), strict=False))
+    last = sum((size - 1) * abs(step) for size, step in zip(tensor.shape, tensor.stride or (), strict=False))
     return (last + 1) * ITEM_BYTES.get(dtype, ITEM_BYTES.get(dtype[-2:], 1))

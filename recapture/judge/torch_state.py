@@ -6,20 +6,16 @@ another cell only if all of them are as before.
 
 from __future__ import annotations
 
-import decimal
-import gc
 import hashlib
 import os
 import random
 import sys
 import threading
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
+from recapture.judge.process_state import PROCESS, Setting, leave_alone, patched, process_settings
 from recapture.torch_api.compat import default_device, print_options, set_print_options
 from recapture.torch_api.modes import (
     dispatch_modes,
@@ -41,14 +37,6 @@ SET_BY_TORCH = frozenset(
 """Environment variables that torch sets, once in a process, for its own profiler and code generators."""
 
 
-class _Setting(NamedTuple):
-    """How a setting is read and written."""
-
-    read: Callable[[], Any]
-    write: Callable[[Any], None] | None = None
-    """None for what cannot be restored, or is not torch's: it tells whether another cell may run in a process."""
-
-
 def read_settings() -> dict[str, Any]:
     """Return all settings of torch and of this process, by name."""
     return {name: setting.read() for name, setting in _settings().items()}
@@ -59,11 +47,24 @@ def read_flags() -> Flags:
     return {name: setting.read() for name, setting in _settings().items() if setting.write is not None}
 
 
-def restore_flags(flags: Flags) -> None:
-    """Set every setting that differs from `flags` back."""
+def restore_flags(flags: Flags, now: Flags | None = None) -> None:
+    """Set every setting that differs from `flags` back; `now` are the present ones, if they were just read."""
+    if now is not None and all(value == flags.get(name, value) for name, value in now.items()):
+        return
     for name, setting in _settings().items():
         if setting.write is not None and name in flags and setting.read() != flags[name]:
             setting.write(flags[name])
+
+
+def told(before: Flags, after: Flags) -> dict[str, str]:
+    """Return what a record says of each setting after a call, given all of them before and after."""
+    settings = _settings()
+    return {name: settings[name].tell(before.get(name, value), value) for name, value in after.items()}
+
+
+def place_of(name: str) -> str:
+    """Return the place of a setting in a record: torch's, or the process's."""
+    return f"process.{name}" if name in PROCESS else f"torch.{name}"
 
 
 def random_states() -> dict[str, str]:
@@ -86,60 +87,79 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in SET_BY_TORCH}
 
 
-def _settings() -> dict[str, _Setting]:
-    """Return the settings by name."""
+def _settings() -> dict[str, Setting]:
+    """Return the settings by name; some exist only once Python has imported a module."""
+    return _settings_with(*(name in sys.modules for name in ("numpy", "socket")))
+
+
+@cache
+def _settings_with(*_imported: bool) -> dict[str, Setting]:
     import torch
 
     settings = {
         # Modes come first, because they see what is called to set the others.
-        "dispatch_modes": _Setting(dispatch_modes, leave_dispatch_modes),
-        "function_modes": _Setting(function_modes, leave_function_modes),
+        "dispatch_modes": Setting(dispatch_modes, leave_dispatch_modes),
+        "function_modes": Setting(function_modes, leave_function_modes),
         # Then the default device: while it is wrong, others cannot be read.
-        "default_device": _Setting(default_device, torch.set_default_device),
-        "inference_mode": _Setting(torch.is_inference_mode_enabled, set_inference_mode),
-        "grad_enabled": _Setting(torch.is_grad_enabled, torch.set_grad_enabled),
-        "default_dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype),
-        "deterministic_algorithms": _Setting(_deterministic, _set_deterministic),
-        "float32_matmul_precision": _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-        "autocast_cpu": _Setting(partial(_autocast, "cpu"), partial(_set_autocast, "cpu")),
-        "autocast_cuda": _Setting(partial(_autocast, "cuda"), partial(_set_autocast, "cuda")),
-        "autocast_dtype_cpu": _Setting(partial(_autocast_dtype, "cpu"), partial(_set_autocast_dtype, "cpu")),
-        "autocast_dtype_cuda": _Setting(partial(_autocast_dtype, "cuda"), partial(_set_autocast_dtype, "cuda")),
-        "autocast_cache": _Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
-        "anomaly_detection": _Setting(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
-        "warn_always": _Setting(torch.is_warn_always_enabled, torch.set_warn_always),
+        "default_device": Setting(default_device, torch.set_default_device),
+        "inference_mode": Setting(torch.is_inference_mode_enabled, set_inference_mode),
+        "grad_enabled": Setting(torch.is_grad_enabled, torch.set_grad_enabled),
+        "default_dtype": Setting(torch.get_default_dtype, torch.set_default_dtype),
+        "deterministic_algorithms": Setting(_deterministic, _set_deterministic),
+        "float32_matmul_precision": Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        "autocast_cpu": Setting(partial(_autocast, "cpu"), partial(_set_autocast, "cpu")),
+        "autocast_cuda": Setting(partial(_autocast, "cuda"), partial(_set_autocast, "cuda")),
+        "autocast_dtype_cpu": Setting(partial(_autocast_dtype, "cpu"), partial(_set_autocast_dtype, "cpu")),
+        "autocast_dtype_cuda": Setting(partial(_autocast_dtype, "cuda"), partial(_set_autocast_dtype, "cuda")),
+        "autocast_cache": Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+        "anomaly_detection": Setting(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+        "warn_always": Setting(torch.is_warn_always_enabled, torch.set_warn_always),
         "fill_uninitialized_memory": _attribute(
             getattr(torch.utils, "deterministic", None), "fill_uninitialized_memory"
         ),
-        "saved_tensors_hooks": _Setting(saved_tensors_hooks, leave_saved_tensors_hooks),
-        "flush_denormal": _Setting(_flushes_denormals, torch.set_flush_denormal),
-        "threads": _Setting(torch.get_num_threads, torch.set_num_threads),
-        "print_options": _Setting(print_options, set_print_options),
-        "module_hooks": _Setting(_module_hooks, _set_module_hooks),
-        "working_directory": _Setting(_working_directory, _return_to),
-        "garbage_collection": _Setting(gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
-        "decimal_precision": _Setting(lambda: decimal.getcontext().prec, _set_decimal_precision),
+        "saved_tensors_hooks": Setting(saved_tensors_hooks, leave_saved_tensors_hooks),
+        "flush_denormal": Setting(_flushes_denormals, torch.set_flush_denormal),
+        "threads": Setting(torch.get_num_threads, torch.set_num_threads),
+        "autograd_multithreading": Setting(
+            getattr(torch._C, "_is_multithreading_enabled", _none),  # noqa: SLF001 - the public one cannot be asked
+            getattr(torch._C, "_set_multithreading_enabled", leave_alone),  # noqa: SLF001
+        ),
+        "profiler": Setting(torch.autograd._profiler_enabled, _set_profiler),  # noqa: SLF001
+        "forward_mode_level": Setting(_forward_mode_level, _leave_forward_mode),
+        "check_sparse": Setting(_checks_sparse, _set_checks_sparse),
+        "backends.mha.fastpath": Setting(
+            getattr(torch.backends.mha, "get_fastpath_enabled", _none),
+            getattr(torch.backends.mha, "set_fastpath_enabled", leave_alone),
+        ),
+        "backends.opt_einsum.enabled": _attribute(torch.backends.opt_einsum, "enabled"),
+        "backends.quantized.engine": _attribute(torch.backends.quantized, "engine"),
+        "print_options": Setting(print_options, set_print_options),
+        # Their numbers count the hooks of the whole process.
+        "module_hooks": Setting(_module_hooks, _set_module_hooks, lambda _, after: str([len(each) for each in after])),
     }
     for kind in ("flash", "mem_efficient", "math"):
-        settings[f"backends.cuda.{kind}_sdp"] = _Setting(
+        settings[f"backends.cuda.{kind}_sdp"] = Setting(
             getattr(torch.backends.cuda, f"{kind}_sdp_enabled"), getattr(torch.backends.cuda, f"enable_{kind}_sdp")
         )
     for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
         settings[f"backends.cuda.matmul.{name}"] = _attribute(torch.backends.cuda.matmul, name)
-    if "numpy" in sys.modules:
-        settings["numpy_errors"] = _Setting(
-            sys.modules["numpy"].geterr, lambda value: sys.modules["numpy"].seterr(**value)
-        )
     for name in ("allow_tf32", "benchmark", "deterministic", "enabled"):
         settings[f"backends.cudnn.{name}"] = _attribute(torch.backends.cudnn, name)
     settings["backends.mkldnn.enabled"] = _attribute(torch.backends.mkldnn, "enabled")
-    return settings | {
-        "registrations": _Setting(registrations),
-        "environment": _Setting(_environment_of_cells),
-        "hooks": _Setting(_hooks),
-        "warning_filters": _Setting(lambda: list(warnings.filters)),
-        "threads_of_python": _Setting(_threads),
-    }
+    settings["functions"] = patched(
+        "torch", torch, torch.Tensor, torch.nn.functional, torch.nn.Module, torch.linalg, torch.autograd.Function
+    )
+    return (
+        settings
+        | process_settings()
+        | {
+            "registrations": Setting(registrations),
+            "environment": Setting(_environment_of_cells),
+            "all_warning_filters": Setting(lambda: list(warnings.filters)),
+            "finders_of_modules": Setting(lambda: len(sys.meta_path)),
+            "threads_of_python": Setting(_threads),
+        }
+    )
 
 
 def _flushes_denormals() -> bool:
@@ -148,8 +168,41 @@ def _flushes_denormals() -> bool:
     return smallest / 2 == 0.0
 
 
-def _set_decimal_precision(value: int) -> None:
-    decimal.getcontext().prec = value
+def _none() -> None:
+    """Take the place of what this release of torch cannot be asked."""
+
+
+def _set_profiler(value: bool) -> None:
+    import torch
+
+    if not value:
+        torch.autograd._disable_profiler()  # noqa: SLF001
+
+
+def _forward_mode_level() -> int:
+    from torch.autograd import forward_ad
+
+    return int(forward_ad._current_level)  # noqa: SLF001 - no public name
+
+
+def _leave_forward_mode(before: int) -> None:
+    from torch.autograd import forward_ad
+
+    while _forward_mode_level() > before:
+        forward_ad.exit_dual_level(level=_forward_mode_level())
+
+
+def _checks_sparse() -> bool:
+    import torch
+
+    return bool(torch.sparse.check_sparse_tensor_invariants.is_enabled())
+
+
+def _set_checks_sparse(value: bool) -> None:
+    import torch
+
+    checks = torch.sparse.check_sparse_tensor_invariants
+    (checks.enable if value else checks.disable)()
 
 
 _HOOKS_OF_MODULES = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
@@ -172,20 +225,6 @@ def _set_module_hooks(before: list[list[int]]) -> None:
             del hooks[number]
 
 
-def _working_directory() -> str | None:
-    try:
-        return str(Path.cwd())
-    except OSError:  # it was removed
-        return None
-
-
-def _return_to(directory: str | None) -> None:
-    """Make a directory the working directory again, if it is still there."""
-    if directory is not None:
-        with suppress(OSError):
-            os.chdir(directory)
-
-
 def _environment_of_cells() -> dict[str, str]:
     """Return the environment variables, except the directory for temporary files, which each cell has for itself."""
     return {name: value for name, value in environment().items() if name != "TMPDIR"}
@@ -196,18 +235,14 @@ def _threads() -> int:
     return sum(type(thread).__module__ != "tqdm._monitor" for thread in threading.enumerate())
 
 
-def _hooks() -> tuple[Any, ...]:
-    return sys.displayhook, sys.excepthook, sys.gettrace(), sys.getprofile(), len(sys.meta_path)
-
-
-def _attribute(owner: Any, name: str) -> _Setting:
+def _attribute(owner: Any, name: str) -> Setting:
     def read() -> Any:
         try:
             return getattr(owner, name, None)
         except RuntimeError:  # torch refuses to read an older setting after its successor was set
             return None
 
-    return _Setting(read, partial(setattr, owner, name))
+    return Setting(read, partial(setattr, owner, name))
 
 
 def _autocast(device: str) -> bool:

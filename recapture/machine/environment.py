@@ -69,6 +69,7 @@ DECISIVE = (
     "planned",
     "recorded",
     "selection",
+    "judge",
 )
 """The fields of an environment, beside packages, suites and doctor, that are not volatile."""
 
@@ -113,7 +114,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     the nearest. `capability` is ``cpu`` or a GPU's, such as ``sm_90``. `worker` is ``fork`` or ``fresh``, with the
     reason. `planned` and `recorded` count cells. `selection` is the selection given on the command line, `doctor` the
     checks that are not ok. `origins` says by id where the rows were measured, because some may be
-    of earlier runs. Older files do not have it.
+    of earlier runs. Older files do not have it. `judge` is the version of the judge, the oldest if some rows are of
+    earlier runs; files of its version 1 do not have it.
     """
 
     schema: Literal[1] = SCHEMA_VERSION
@@ -140,6 +142,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     selection: list[str] = []
     doctor: list[Check] = []
     origins: dict[str, Origin] = {}
+    judge: Count | None = None
+
+    @property
+    def judge_version(self) -> int:
+        """The version of the judge that gave the verdicts."""
+        return 1 if self.judge is None else self.judge
 
 
 def differences(before: Environment, now: Environment) -> str:

@@ -50,6 +50,7 @@ Unlike = Literal[
     "warnings",
     "written",
     "cut",
+    "storage",
 ]
 """What the two sides of a difference are unlike in; `SENTENCES` has the words for each."""
 
@@ -117,6 +118,7 @@ SENTENCES: dict[Unlike, Sentence] = {
     "warnings": Sentence("eager warned {eager}, this warned {other}"),
     "written": Sentence("eager wrote {eager} bytes past sys.stdout, this {other}"),
     "cut": Sentence(other="a part was not compared: {other}"),
+    "storage": Sentence("eager keeps {eager} bytes alive, this {other}"),
 }
 """The sentence of each form of difference, except what `Difference.detail` adds to a value's."""
 

@@ -124,6 +124,7 @@ def comparable(environment: Environment | None) -> dict[str, str]:
         "CPU instructions": environment.cpu.instructions,
         "suite revision": environment.suite_commit,
         "worker": environment.worker,
+        "judge": environment.judge_version,
         **{{"c++": "C++ compiler"}.get(name, name): version for name, version in environment.compilers.items()},
         **{f"flag {name}": value for name, value in environment.flags.items()},
     }

@@ -25,7 +25,7 @@ TurnKind = Literal["first_bad", "fixed", "bad_again"]
 IN_WORDS: dict[TurnKind, str] = {"first_bad": "first bad in", "fixed": "fixed in", "bad_again": "bad again in"}
 """Words for the kinds of turns, before the name of a release."""
 
-PACKAGES = ("torch", "python", "numpy", "scipy", "triton", "torchvision", "setuptools", "cuda", "C++ compiler")
+PACKAGES = ("torch", "python", "numpy", "scipy", "triton", "torchvision", "setuptools", "cuda", "C++ compiler", "judge")
 """Names of the facts that are compared where a cell turns."""
 
 

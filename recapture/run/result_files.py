@@ -14,6 +14,7 @@ from recapture.base.errors import UsageError
 from recapture.base.files import append_line, remove_unfinished, write_atomically
 from recapture.base.locks import locked, open_to_append, refuse_irregular
 from recapture.base.scrub import without_secrets
+from recapture.judge.version import JUDGE_VERSION
 from recapture.machine.environment import (
     ENVIRONMENT,
     counted,
@@ -100,6 +101,7 @@ class ResultFiles:
                 self.environment,
                 planned=len(rows_to_keep.keys() | self.cells.keys()),
                 origins=self._origins_before() | {self.origin_id: origin_of(self.environment)},
+                judge=self._oldest_judge() if rows_to_keep else JUDGE_VERSION,
             )
             write_environment(self.directory / PARTIAL_ENVIRONMENT, self.environment)
             self._files = stack.pop_all()
@@ -276,6 +278,11 @@ class ResultFiles:
         records = list((self._kept(self.before) | planned).values())
         timings = list((self._kept(self.timings_before) | self.timings).values())
         return finish(self.directory, records, timings, self.environment, self.eager)
+
+    def _oldest_judge(self) -> int:
+        """Return the version of the judge that the rows have at least: some of them are of earlier runs."""
+        before = [_environment(self.directory, name) for name in (ENVIRONMENT, PARTIAL_ENVIRONMENT)]
+        return min(JUDGE_VERSION, *(each.judge_version for each in before if each is not None))
 
     def _origins_before(self) -> dict[str, Origin]:
         """Return the origins of the rows that are in the directory."""

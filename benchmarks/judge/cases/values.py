@@ -218,3 +218,31 @@ def mean_by_length(x):
 def difference(x, y):
     """Subtracts: the order of arguments matters."""
     return x - y
+
+
+@case(example=lambda: (torch.randn(4000),), held_out=[lambda: (torch.randn(3000),)])
+def cast_to_eighths(x):
+    """One conversion to each type of eight bits."""
+    return x.to(torch.float8_e4m3fn), x.to(torch.float8_e5m2)
+
+
+@case(example=lambda: (torch.randn(4000).bfloat16(),), held_out=[lambda: (torch.randn(3000).bfloat16(),)])
+def cast_half_to_eighth(x):
+    """One conversion from a half type to a type of eight bits, after a scaling."""
+    return (x * 3).to(torch.float8_e4m3fn)
+
+
+@case(example=lambda: (torch.randn(4000, dtype=torch.float64),), held_out=[lambda: (torch.randn(3000).double() / 3,)])
+def cast_to_single(x):
+    """One conversion of float64 numbers to float32."""
+    return x.float()
+
+
+def half_layer(dtype):
+    return lambda: (torch.randn(16, 32).to(dtype), torch.randn(24, 32).to(dtype), (torch.randn(24) * 4).to(dtype))
+
+
+@case(example=half_layer(torch.bfloat16), held_out=[half_layer(torch.float16)])
+def half_linear(x, weight, bias):
+    """A linear layer in a half type, whose large bias cancels."""
+    return torch.nn.functional.linear(x, weight, bias)

@@ -305,6 +305,9 @@ def nan_payload(run: Run) -> Any:
     return change_first(run.result(), changed)
 
 
+EIGHTH = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""The types of eight bits that casts are planted in."""
+
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -375,3 +378,55 @@ def half_upward(run: Run) -> Any:
 def half_downward(run: Run) -> Any:
     """Half-precision numbers were always rounded down."""
     return _one_way(run, lambda data: -data.sign())
+
+
+def _rounded_one_way(run: Run, way: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Any:
+    """Return the result of a cast to a type of eight bits or to float32 with all numbers rounded in one way.
+
+    `way` returns which numbers go one unit further from zero, and which one nearer to it, given those that were cast
+    and those that eager makes of them.
+    """
+    source = run.tensor_args()[0].detach().double()
+
+    def change(leaf: Any) -> Any:
+        if not plain(leaf) or leaf.dtype not in (*EIGHTH, torch.float32) or leaf.shape != source.shape:
+            return None
+        number = leaf.detach().double()
+        far = (number - source).abs() > number.abs() / 4
+        if leaf.numel() < 1024 or float(far.double().mean()) > 0.1:  # it is no cast; the smallest numbers have no digits
+            return None
+        whole = {1: torch.int8, 4: torch.int32}[leaf.element_size()]
+        moved = (leaf.detach().view(whole) + way(source, number).to(whole)).view(leaf.dtype)
+        return None if torch.equal(moved.double(), number) else moved
+
+    return change_first(run.result(), change)
+
+
+@plants("value-cast-truncated", "value")
+def cast_truncated(run: Run) -> Any:
+    """A cast rounds toward zero."""
+    return _rounded_one_way(run, lambda source, number: -(number.abs() > source.abs()).long())
+
+
+@plants("value-cast-away", "value")
+def cast_away(run: Run) -> Any:
+    """A cast rounds away from zero."""
+    return _rounded_one_way(run, lambda source, number: (number.abs() < source.abs()).long())
+
+
+@plants("value-cast-upward", "value")
+def cast_upward(run: Run) -> Any:
+    """A cast always rounds up."""
+    return _rounded_one_way(run, lambda source, number: (number < source) * source.sign().long())
+
+
+@plants("value-cast-downward", "value")
+def cast_downward(run: Run) -> Any:
+    """A cast always rounds down."""
+    return _rounded_one_way(run, lambda source, number: (number > source) * -source.sign().long())
+
+
+@plants("value-cast-a-unit-more", "value")
+def cast_a_unit_more(run: Run) -> Any:
+    """A cast gives numbers that are all one unit further from zero."""
+    return _rounded_one_way(run, lambda _, number: torch.ones_like(number).long())

@@ -78,9 +78,12 @@ def diff(old: Results, new: Results) -> Diff:
     # nothing.
     differing = [key for key in compared if before.get(key) is not after.get(key)]  # one object: the same line in both
     unchanged = len(compared) - len(differing)
+    judges_differ = len(set(_judges(old, new))) == 2
     for key in sorted(differing, key=lambda key: (key[0], summary.compiler_key(key[1]), key[2])):
         was, now = before.get(key), after.get(key)
         name = category(was, now)
+        if judges_differ and can_be_the_judges(was, now, name):
+            name = "judged_differently"
         if name is None:
             unchanged += 1
             continue
@@ -98,6 +101,22 @@ def diff(old: Results, new: Results) -> Diff:
         eager=_eager(old, new, renamed),
     )
     return msgspec.structs.replace(result, **{name: tuple(members) for name, members in changes.items()})
+
+
+BY_THE_JUDGE = ("newly_wrong", "fixed", "failing_differently", "noted_differently", "noise")
+"""Categories of changes that another version of the judge can make."""
+
+
+def can_be_the_judges(old: Record | None, new: Record | None, name: str | None) -> bool:
+    """Whether another version of the judge can explain a change: on both sides the calls came to an end."""
+    judged = {*RIGHT, *SILENTLY_WRONG, Verdict.UNSTABLE}
+    verdicts = [record.verdict for record in (old, new) if record is not None]
+    return name in BY_THE_JUDGE and all(verdict in judged for verdict in verdicts)
+
+
+def _judges(*sides: Results) -> list[int]:
+    """Return the version of the judge of each side whose environment is known."""
+    return [results.environment.judge_version for results in sides if results.environment is not None]
 
 
 def category(old: Record | None, new: Record | None) -> str | None:
@@ -245,6 +264,9 @@ def _environment(old: Results, new: Results) -> tuple[FactChange, ...]:
 
 
 def _warnings(old: Results, new: Results) -> Iterable[str]:
+    judges = _judges(old, new)
+    if len(set(judges)) == 2:
+        yield f"the two runs were judged by versions {judges[0]} and {judges[1]}: what can come from that is apart"
     for side, results in (("OLD", old), ("NEW", new)):
         environment = results.environment
         if environment is None:

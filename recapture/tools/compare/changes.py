@@ -2,6 +2,7 @@
 
 History of the JSON form, newest first (``DIFF_SCHEMA_VERSION``):
 
+5. `Diff.judged_differently`: what can be the judge's, where the two sides were judged by different versions of it.
 4. `Diff.eager`: what eager itself gave, where both sides have digests of it. `SpeedChange.costs`: what a configuration
    saves for backward, and what compiling it takes.
 3. `Diff.noted_differently`: cells whose verdicts agree and whose notes do not.
@@ -20,7 +21,7 @@ from recapture.records.eager_calls import EagerChange
 from recapture.records.record import Record
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 
-DIFF_SCHEMA_VERSION = 4
+DIFF_SCHEMA_VERSION = 5
 
 CATEGORIES = {
     "newly_wrong": "silently wrong now, and not before",
@@ -33,6 +34,7 @@ CATEGORIES = {
     "whole_again": "graph breaks before, captured whole now",
     "captured_differently": "right on both sides, with another number of graphs, graph breaks or recompiles",
     "noted_differently": "the same outcome on both sides, with other differences that do not decide a verdict",
+    "judged_differently": "can be the judge's: the two runs were judged by different versions of it",
     "newly_run": "not run before, run now",
     "not_run_differently": "run on neither side, for another reason",
     "added": "not there before",
@@ -226,6 +228,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     whole_again: tuple[Change, ...] = ()
     captured_differently: tuple[Change, ...] = ()
     noted_differently: tuple[Change, ...] = ()
+    judged_differently: tuple[Change, ...] = ()
     newly_run: tuple[Change, ...] = ()
     not_run_differently: tuple[Change, ...] = ()
     added: tuple[Change, ...] = ()

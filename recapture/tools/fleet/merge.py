@@ -340,6 +340,7 @@ def _environment(first: Part, parts: Sequence[Part], plan: ShardPlan | None, pla
         suites=[suites[name] for name in names],
         selection=selection,
         origins={name: origin for part in parts for name, origin in part.environment.origins.items()},
+        judge=min(part.environment.judge_version for part in parts),
     )
 
 

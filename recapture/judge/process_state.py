@@ -1,0 +1,318 @@
+"""Settings of Python and of the process that a call can leave changed, and what it may put in place of functions.
+
+Each is read before and after a call. A setting is a `Setting`; `torch_state` adds those of torch.
+"""
+
+from __future__ import annotations
+
+import builtins
+import decimal
+import functools
+import gc
+import locale
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from recapture.base.exceptions import safe_text
+
+
+class Setting(NamedTuple):
+    """How a setting is read and written, and what a record says of it after a call, given it before and after."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], None] | None = None
+    """None for what cannot be restored: it tells whether another cell may run in a process."""
+    tell: Callable[[Any, Any], str] = lambda _, after: safe_text(after)
+    """What has no text that is the same in every process is told as a change."""
+
+
+class Names:
+    """What names stand for, by owner. It equals an earlier one if all names of that still stand for the same.
+
+    New names may come: a module that is imported on first use is no change of a setting. With `functions`, only
+    functions are heeded.
+    """
+
+    def __init__(self, *parts: dict[Any, Any], functions: bool = False) -> None:
+        self.parts = parts
+        self.functions = functions
+
+    def __eq__(self, before: object) -> bool:
+        return isinstance(before, Names) and not self.changed_since(before)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def changed_since(self, before: Names) -> list[tuple[int, Any]]:
+        """Return the names that are gone or stand for something else, each after the number of its owner."""
+        return [
+            (number, name)
+            for number, (part, earlier) in enumerate(zip(self.parts, before.parts, strict=True))
+            if not _same_objects(part, earlier)
+            for name, value in earlier.items()
+            if part.get(name, self) is not value and (not self.functions or _is_replaced(value, part.get(name)))
+        ]
+
+    def names_changed_since(self, before: Names) -> list[str]:
+        """Return the same as texts, without the owners."""
+        return sorted(str(name) for _, name in self.changed_since(before))
+
+
+def _is_replaced(before: Any, now: Any) -> bool:
+    """Whether a function was replaced, and not by torch itself, which wraps some of its own when a part is imported."""
+    if not callable(before) or isinstance(before, type):
+        return False
+    code = getattr(now, "__globals__", {}).get("__name__", "")
+    return not str(code).startswith("torch.")
+
+
+def _same_objects(part: dict[Any, Any], earlier: dict[Any, Any]) -> bool:
+    """Whether two dicts are plainly the same, which Python finds out fast."""
+    try:
+        return part == earlier
+    except Exception:  # objects that cannot be compared, which are not the same ones then
+        return False
+
+
+AS_BEFORE = "as before"
+"""What a record says of a setting that has no text of its own and did not change."""
+
+
+def process_settings() -> dict[str, Setting]:
+    """Return the settings of Python and of the process by name."""
+    settings = {
+        "standard_streams": _of_names(sys, "stdin", "stdout", "stderr"),
+        "hooks": _of_names(
+            *(sys, "displayhook", "excepthook", "unraisablehook", "breakpointhook"),
+            *(threading, "excepthook"),
+            *(warnings, "showwarning", "formatwarning"),
+        ),
+        "tracing": Setting(lambda: (sys.gettrace(), sys.getprofile()), _set_tracing, _tell_change),
+        "modules": Setting(lambda: Names(dict(sys.modules)), _put_modules_back, _tell_names),
+        "builtins": patched("builtins", builtins),
+        "math": patched("math", math),
+        "import_path": Setting(
+            lambda: list(sys.path), lambda value: sys.path.__setitem__(slice(None), value), _tell_list
+        ),
+        "warning_filters": Setting(_warning_filters, _set_warning_filters, _tell_list),
+        "logging": Setting(_logging_levels, _set_logging_levels),
+        "log_handlers": Setting(lambda: list(logging.root.handlers), _set_log_handlers, _tell_list),
+        "working_directory": Setting(_working_directory, _return_to, _tell_change),
+        "file_mode_mask": Setting(_file_mode_mask, _set_file_mode_mask),
+        "locale": Setting(partial(locale.setlocale, locale.LC_ALL), _set_locale, _tell_change),
+        "signal_handlers": Setting(_signal_handlers, _set_signal_handlers, _tell_names),
+        "recursion_limit": Setting(sys.getrecursionlimit, sys.setrecursionlimit),
+        "switch_interval": Setting(sys.getswitchinterval, sys.setswitchinterval),
+        "garbage_collection": Setting(gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
+        "garbage_thresholds": Setting(gc.get_threshold, lambda value: gc.set_threshold(*value)),
+        "decimal": Setting(_decimal_context, _set_decimal_context, _tell_change),
+        "threads_left": Setting(_threads_of_users, leave_alone),
+    }
+    if hasattr(sys, "set_int_max_str_digits"):
+        settings["digits_of_integers"] = Setting(sys.get_int_max_str_digits, sys.set_int_max_str_digits)
+    socket = sys.modules.get("socket")
+    if socket is not None:
+        settings["socket_timeout"] = Setting(socket.getdefaulttimeout, socket.setdefaulttimeout)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        settings["numpy_errors"] = Setting(numpy.geterr, lambda value: numpy.seterr(**value), _tell_change)
+        settings["numpy_print_options"] = Setting(
+            numpy.get_printoptions, lambda value: numpy.set_printoptions(**value), _tell_change
+        )
+    return settings
+
+
+def patched(name: str, *owners: Any) -> Setting:
+    """Return a setting that says whether the functions of modules and classes are still those that they were."""
+
+    def read() -> Names:
+        return Names(*({**_inherited(owner), **vars(owner)} for owner in owners), functions=True)
+
+    def write(before: Names) -> None:
+        for number, key in read().changed_since(before):
+            setattr(owners[number], key, before.parts[number][key])
+
+    def tell(before: Names, after: Names) -> str:
+        changed = after.names_changed_since(before)
+        return f"{name}: {', '.join(changed)}" if changed else AS_BEFORE
+
+    return Setting(read, write, tell)
+
+
+@functools.cache
+def _inherited(owner: Any) -> dict[str, Any]:
+    """Return what a class has from those that it derives from; nothing for a module."""
+    bases = owner.__mro__[:0:-1] if isinstance(owner, type) else ()
+    return {key: value for base in bases for key, value in vars(base).items() if not key.startswith("__")}
+
+
+def _of_names(*owners_and_names: Any) -> Setting:
+    """Return a setting of what names in modules stand for; each module comes before its names."""
+    places: list[tuple[Any, str]] = []
+    owner: Any = None
+    for item in owners_and_names:
+        if isinstance(item, types.ModuleType):
+            owner = item
+        elif hasattr(owner, item):
+            places.append((owner, item))
+
+    def read() -> Names:
+        return Names({f"{owner.__name__}.{name}": getattr(owner, name) for owner, name in places})
+
+    def write(before: Names) -> None:
+        for owner, name in places:
+            setattr(owner, name, before.parts[0][f"{owner.__name__}.{name}"])
+
+    return Setting(read, write, _tell_names)
+
+
+def _tell_names(before: Names, after: Names) -> str:
+    changed = after.names_changed_since(before)
+    return f"changed: {', '.join(changed)}" if changed else AS_BEFORE
+
+
+def _tell_change(before: Any, after: Any) -> str:
+    return AS_BEFORE if before == after else "changed"
+
+
+def _tell_list(before: list[Any], after: list[Any]) -> str:
+    added = sum(item not in before for item in after)
+    removed = sum(item not in after for item in before)
+    if not added and not removed:
+        return AS_BEFORE if before == after else "in another order"
+    return f"{added} added, {removed} removed"
+
+
+def leave_alone(_: Any) -> None:
+    """Take the place of what would set a setting back where nothing can."""
+
+
+def _set_tracing(value: tuple[Any, Any]) -> None:
+    sys.settrace(value[0])
+    sys.setprofile(value[1])
+
+
+def _put_modules_back(before: Names) -> None:
+    for number, name in Names(dict(sys.modules)).changed_since(before):
+        sys.modules[name] = before.parts[number][name]
+
+
+def _warning_filters() -> list[Any]:
+    """Return the filters that apply to warnings of the user's.
+
+    Libraries add filters for their own warnings where they are imported, also by a compiler: for a category of their
+    own, for one message, or for their own modules.
+    """
+    return [
+        each for each in warnings.filters if each[1] is None and each[3] is None and each[2].__module__ == "builtins"
+    ]
+
+
+def _set_warning_filters(before: list[Any]) -> None:
+    kept = [each for each in warnings.filters if each not in _warning_filters()]
+    warnings.filters[:] = [*before, *kept]  # type: ignore[index]
+    with warnings.catch_warnings():  # leaving it makes Python forget what it has decided by the filters
+        pass
+
+
+def _logging_levels() -> tuple[Any, ...]:
+    return logging.root.level, logging.root.manager.disable, logging.raiseExceptions
+
+
+def _set_logging_levels(value: tuple[Any, ...]) -> None:
+    logging.root.setLevel(value[0])
+    logging.disable(value[1])
+    logging.raiseExceptions = value[2]
+
+
+def _set_log_handlers(before: list[Any]) -> None:
+    logging.root.handlers[:] = before
+
+
+def _working_directory() -> str | None:
+    try:
+        return str(Path.cwd())
+    except OSError:  # it was removed
+        return None
+
+
+def _return_to(directory: str | None) -> None:
+    """Make a directory the working directory again, if it is still there."""
+    if directory is not None:
+        with suppress(OSError):
+            os.chdir(directory)
+
+
+def _file_mode_mask() -> int:
+    mask = os.umask(0)  # there is no way to read it alone
+    os.umask(mask)
+    return mask
+
+
+def _set_file_mode_mask(mask: int) -> None:
+    os.umask(mask)
+
+
+def _set_locale(value: str) -> None:
+    locale.setlocale(locale.LC_ALL, value)
+
+
+def _set_import_path(value: list[str]) -> None:
+    sys.path[:] = value
+
+
+def _signal_handlers() -> Names:
+    return Names({number.name: signal.getsignal(number) for number in _SIGNALS})
+
+
+_SIGNALS = [number for number in signal.Signals if number in signal.valid_signals()]
+
+
+def _set_signal_handlers(before: Names) -> None:
+    for number, name in _signal_handlers().changed_since(before):
+        with suppress(ValueError, OSError, TypeError):  # outside the main thread, and of code in C
+            signal.signal(signal.Signals[name], before.parts[number][name])
+
+
+def _decimal_context() -> tuple[Any, ...]:
+    context = decimal.getcontext()
+    return context.prec, context.rounding, [kind.__name__ for kind, is_set in context.traps.items() if is_set]
+
+
+def _set_decimal_context(value: tuple[Any, ...]) -> None:
+    context = decimal.getcontext()
+    context.prec, context.rounding, traps = value
+    for kind in context.traps:
+        context.traps[kind] = kind.__name__ in traps
+
+
+OF_LIBRARIES = ("torch", "triton", "concurrent", "multiprocessing", "tqdm", "asyncio", "recapture", "joblib")
+"""Packages whose threads are theirs: compilers compile in them."""
+
+
+def _threads_of_users() -> int:
+    """Return the number of Python's threads that no library has started for itself."""
+    return sum(not _of_libraries(thread) for thread in threading.enumerate())
+
+
+def _of_libraries(thread: threading.Thread) -> bool:
+    modules = (type(thread).__module__, getattr(getattr(thread, "_target", None), "__module__", None))
+    return _first_parts(modules) & {*OF_LIBRARIES} != set()
+
+
+def _first_parts(names: Iterable[str | None]) -> set[str]:
+    return {(name or "").partition(".")[0] for name in names}
+
+
+PROCESS = frozenset({*process_settings(), "numpy_errors", "numpy_print_options", "socket_timeout"})
+"""The names of the settings of Python and the process."""

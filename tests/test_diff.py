@@ -60,6 +60,27 @@ def test_every_category_but_one_is_reached_by_the_cells_that_belong_to_it(change
     assert changes.unchanged == 8
 
 
+@pytest.mark.parametrize(("judges", "apart"), [((None, 2), True), ((2, 3), True), ((None, 1), False), ((2, 2), False)])
+def test_changes_between_two_versions_of_the_judge_can_be_the_judges(judges, apart):
+    known = read_results(NEW).environment
+    verdicts = (Verdict.PASS, Verdict.WRONG), (Verdict.UNSTABLE, Verdict.PASS), (Verdict.PASS, Verdict.ERROR)
+    sides = [
+        Results(
+            Path("results/image/cpu"),
+            tuple(
+                msgspec.structs.replace(record(pair[side]), case=f"s::{number}") for number, pair in enumerate(verdicts)
+            ),
+            msgspec.structs.replace(known, judge=judge),
+        )
+        for side, judge in enumerate(judges)
+    ]
+    changes = diff(*sides)
+    assert len(changes.judged_differently) == (2 if apart else 0)
+    assert len(changes.newly_wrong) == (0 if apart else 1)
+    assert len(changes.newly_failing) == 1  # an exception is torch's
+    assert any("judged by versions" in warning for warning in changes.warnings) == apart
+
+
 def test_every_pair_of_verdicts_has_one_category_and_none_only_when_both_agree():
     for old in Verdict:
         for new in Verdict:

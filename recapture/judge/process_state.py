@@ -101,9 +101,7 @@ def process_settings() -> dict[str, Setting]:
         "modules": Setting(lambda: Names(dict(sys.modules)), _put_modules_back, _tell_names),
         "builtins": patched("builtins", builtins),
         "math": patched("math", math),
-        "import_path": Setting(
-            lambda: list(sys.path), lambda value: sys.path.__setitem__(slice(None), value), _tell_list
-        ),
+        "import_path": Setting(lambda: list(sys.path), _set_import_path, _tell_list),
         "warning_filters": Setting(_warning_filters, _set_warning_filters, _tell_list),
         "logging": Setting(_logging_levels, _set_logging_levels),
         "log_handlers": Setting(lambda: list(logging.root.handlers), _set_log_handlers, _tell_list),

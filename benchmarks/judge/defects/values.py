@@ -393,7 +393,7 @@ def _rounded_one_way(run: Run, way: Callable[[torch.Tensor, torch.Tensor], torch
             return None
         number = leaf.detach().double()
         far = (number - source).abs() > number.abs() / 4
-        if leaf.numel() < 1024 or float(far.double().mean()) > 0.1:  # it is no cast; the smallest numbers have no digits
+        if leaf.numel() < 1024 or float(far.double().mean()) > 0.1:  # no cast, but for the smallest
             return None
         whole = {1: torch.int8, 4: torch.int32}[leaf.element_size()]
         moved = (leaf.detach().view(whole) + way(source, number).to(whole)).view(leaf.dtype)

@@ -44,7 +44,7 @@ from recapture.judge.contents import (
     value_or_error,
     yielded,
 )
-from recapture.torch_api.compat import is_out_of_memory
+from recapture.torch_api.compat import is_out_of_memory, zeros_without_memory
 
 MAX_DEPTH = 1_000
 """Number of nesting levels that are described; deeper values are compared only by type, which a note says."""
@@ -375,7 +375,7 @@ def _flags(value: Any) -> tuple[str, ...]:
         "inference": value.is_inference(),
         "conj": value.is_conj(),
         "neg": value.is_neg(),
-        "zeros without memory": value._is_zerotensor(),  # noqa: SLF001 - no public name; writing to it raises
+        "zeros without memory": zeros_without_memory(value),  # writing to them raises
     }
     return tuple(name for name, is_set in flags.items() if is_set)
 

@@ -18,13 +18,19 @@ from typing import Any
 from recapture.judge.process_state import PROCESS, Setting, leave_alone, patched, process_settings
 from recapture.torch_api.compat import default_device, print_options, set_print_options
 from recapture.torch_api.modes import (
+    autograd_multithreading,
     dispatch_modes,
+    forward_mode_level,
     function_modes,
     leave_dispatch_modes,
+    leave_forward_mode,
     leave_function_modes,
     leave_saved_tensors_hooks,
+    profiles,
     saved_tensors_hooks,
+    set_autograd_multithreading,
     set_inference_mode,
+    stop_profiling,
 )
 from recapture.torch_api.watch import registrations
 
@@ -120,32 +126,15 @@ def _settings_with(*_imported: bool) -> dict[str, Setting]:
         "saved_tensors_hooks": Setting(saved_tensors_hooks, leave_saved_tensors_hooks),
         "flush_denormal": Setting(_flushes_denormals, torch.set_flush_denormal),
         "threads": Setting(torch.get_num_threads, torch.set_num_threads),
-        "autograd_multithreading": Setting(
-            getattr(torch._C, "_is_multithreading_enabled", _none),  # noqa: SLF001 - the public one cannot be asked
-            getattr(torch._C, "_set_multithreading_enabled", leave_alone),  # noqa: SLF001
-        ),
-        "profiler": Setting(torch.autograd._profiler_enabled, _set_profiler),  # noqa: SLF001
-        "forward_mode_level": Setting(_forward_mode_level, _leave_forward_mode),
+        "autograd_multithreading": Setting(autograd_multithreading, set_autograd_multithreading),
+        "profiler": Setting(profiles, stop_profiling),
+        "forward_mode_level": Setting(forward_mode_level, leave_forward_mode),
         "check_sparse": Setting(_checks_sparse, _set_checks_sparse),
-        "backends.mha.fastpath": Setting(
-            getattr(torch.backends.mha, "get_fastpath_enabled", _none),
-            getattr(torch.backends.mha, "set_fastpath_enabled", leave_alone),
-        ),
-        "backends.opt_einsum.enabled": _attribute(torch.backends.opt_einsum, "enabled"),
-        "backends.quantized.engine": _attribute(torch.backends.quantized, "engine"),
         "print_options": Setting(print_options, set_print_options),
         # Their numbers count the hooks of the whole process.
         "module_hooks": Setting(_module_hooks, _set_module_hooks, lambda _, after: str([len(each) for each in after])),
     }
-    for kind in ("flash", "mem_efficient", "math"):
-        settings[f"backends.cuda.{kind}_sdp"] = Setting(
-            getattr(torch.backends.cuda, f"{kind}_sdp_enabled"), getattr(torch.backends.cuda, f"enable_{kind}_sdp")
-        )
-    for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
-        settings[f"backends.cuda.matmul.{name}"] = _attribute(torch.backends.cuda.matmul, name)
-    for name in ("allow_tf32", "benchmark", "deterministic", "enabled"):
-        settings[f"backends.cudnn.{name}"] = _attribute(torch.backends.cudnn, name)
-    settings["backends.mkldnn.enabled"] = _attribute(torch.backends.mkldnn, "enabled")
+    settings |= _backends()
     settings["functions"] = patched(
         "torch", torch, torch.Tensor, torch.nn.functional, torch.nn.Module, torch.linalg, torch.autograd.Function
     )
@@ -168,28 +157,32 @@ def _flushes_denormals() -> bool:
     return smallest / 2 == 0.0
 
 
-def _none() -> None:
-    """Take the place of what this release of torch cannot be asked."""
-
-
-def _set_profiler(value: bool) -> None:
+def _backends() -> dict[str, Setting]:
+    """Return the settings of torch's backends by name."""
     import torch
 
-    if not value:
-        torch.autograd._disable_profiler()  # noqa: SLF001
+    settings = {
+        "backends.mha.fastpath": Setting(
+            getattr(torch.backends.mha, "get_fastpath_enabled", _none),
+            getattr(torch.backends.mha, "set_fastpath_enabled", leave_alone),
+        ),
+        "backends.opt_einsum.enabled": _attribute(torch.backends.opt_einsum, "enabled"),
+        "backends.quantized.engine": _attribute(torch.backends.quantized, "engine"),
+    }
+    for kind in ("flash", "mem_efficient", "math"):
+        settings[f"backends.cuda.{kind}_sdp"] = Setting(
+            getattr(torch.backends.cuda, f"{kind}_sdp_enabled"), getattr(torch.backends.cuda, f"enable_{kind}_sdp")
+        )
+    for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
+        settings[f"backends.cuda.matmul.{name}"] = _attribute(torch.backends.cuda.matmul, name)
+    for name in ("allow_tf32", "benchmark", "deterministic", "enabled"):
+        settings[f"backends.cudnn.{name}"] = _attribute(torch.backends.cudnn, name)
+    settings["backends.mkldnn.enabled"] = _attribute(torch.backends.mkldnn, "enabled")
+    return settings
 
 
-def _forward_mode_level() -> int:
-    from torch.autograd import forward_ad
-
-    return int(forward_ad._current_level)  # noqa: SLF001 - no public name
-
-
-def _leave_forward_mode(before: int) -> None:
-    from torch.autograd import forward_ad
-
-    while _forward_mode_level() > before:
-        forward_ad.exit_dual_level(level=_forward_mode_level())
+def _none() -> None:
+    """Take the place of what this release of torch cannot be asked."""
 
 
 def _checks_sparse() -> bool:

@@ -391,3 +391,8 @@ def dispatch_mode() -> Any:
 def operator_schema(operator: Any) -> Any:
     """Return the schema of an operator that a mode intercepted; None for one that calls functions, such as cond."""
     return getattr(operator, "_schema", None)
+
+
+def zeros_without_memory(tensor: Any) -> bool:
+    """Whether a tensor is one of zeros that have no memory, as autograd makes where nothing flows."""
+    return bool(tensor._is_zerotensor())  # noqa: SLF001 - no public name

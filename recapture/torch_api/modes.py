@@ -79,3 +79,49 @@ def leave_saved_tensors_hooks(before: bool) -> None:
 
     while saved_tensors_hooks() and not before:
         torch._C._autograd._pop_saved_tensors_default_hooks()  # noqa: SLF001
+
+
+def autograd_multithreading() -> bool | None:
+    """Whether a backward may use several threads; None for a release of torch that does not tell."""
+    import torch
+
+    asked = getattr(torch._C, "_is_multithreading_enabled", None)  # noqa: SLF001 - the public class only sets it
+    return None if asked is None else bool(asked())
+
+
+def set_autograd_multithreading(value: bool | None) -> None:
+    """Let a backward use several threads or not."""
+    import torch
+
+    if value is not None:
+        torch._C._set_multithreading_enabled(value)  # noqa: SLF001
+
+
+def profiles() -> bool:
+    """Whether torch's profiler runs."""
+    import torch
+
+    return bool(torch.autograd._profiler_enabled())  # noqa: SLF001
+
+
+def stop_profiling(before: bool) -> None:
+    """Stop a profiler that was started since."""
+    import torch
+
+    if not before:
+        torch.autograd._disable_profiler()  # noqa: SLF001
+
+
+def forward_mode_level() -> int:
+    """Return the level of forward-mode differentiation: -1 outside it."""
+    from torch.autograd import forward_ad
+
+    return int(forward_ad._current_level)  # noqa: SLF001
+
+
+def leave_forward_mode(before: int) -> None:
+    """Leave the levels of forward-mode differentiation that were entered since."""
+    from torch.autograd import forward_ad
+
+    while forward_mode_level() > before:
+        forward_ad.exit_dual_level(level=forward_mode_level())

@@ -54,19 +54,38 @@ def aligned(old: Sequence[Operator], new: Sequence[Operator]) -> list[tuple[rang
 
 
 def differing_places(old: Sequence[Operator], new: Sequence[Operator]) -> Iterator[Place]:
-    """Yield every place whose inputs agree and whose results do not, in the order of the calls."""
+    """Yield every place whose inputs agree and whose results do not, in the order of the calls.
+
+    A group may take views, whose hashes nothing else has. It then counts if all before it agrees, and what follows
+    takes something else.
+    """
     known = [{text for call in side for text in (*call.takes, *call.gives)} for side in (old, new)]
-    for first, second in aligned(old, new):
+    pairs = aligned(old, new)
+    agree = True
+    for number, (first, second) in enumerate(pairs):
         if not first or not second:
             continue  # an operator of one side alone: what comes of it shows where it is used
-        before, after = [old[number] for number in first], [new[number] for number in second]
+        before, after = [old[place] for place in first], [new[place] for place in second]
         if before[-1].gives == after[-1].gives:
             continue
-        if len(before) == len(after) == 1:
-            if before[0].takes == after[0].takes:
-                yield Place(old=tuple(first), new=tuple(second))
-        elif _from_outside(before) <= known[1] and _from_outside(after) <= known[0]:
+        if len(before) == len(after) == 1 and before[0].name == after[0].name:
+            is_place = before[0].takes == after[0].takes
+            agree = False
+        else:
+            is_place = _from_outside(before) <= known[1] and _from_outside(after) <= known[0]
+            if agree and not is_place:
+                is_place = _differ_next(pairs[number + 1 :], old, new)
+            agree = agree and not is_place
+        if is_place:
             yield Place(old=tuple(first), new=tuple(second))
+
+
+def _differ_next(pairs: Sequence[tuple[range, range]], old: Sequence[Operator], new: Sequence[Operator]) -> bool:
+    """Whether the next aligned operators take something else; also if nothing follows."""
+    if not pairs:
+        return True
+    first, second = pairs[0]
+    return len(first) == len(second) == 1 and old[first[0]].takes != new[second[0]].takes
 
 
 def _from_outside(calls: Sequence[Operator]) -> set[str]:

@@ -46,6 +46,10 @@ MOST_PLACES = 10
 """Number of places that are listed besides the first."""
 
 
+MOST_NAMES = 3
+"""Number of operators of one side that are named."""
+
+
 class FirstPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The first operators whose inputs agree and whose results do not.
 
@@ -64,7 +68,7 @@ class FirstPlace(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The operators in words."""
-        names = [" + ".join(call.name for call in side) for side in (self.old, self.new)]
+        names = [_names(side) for side in (self.old, self.new)]
         return names[0] if names[0] == names[1] else f"{names[0]} → {names[1]}"
 
     @property
@@ -299,6 +303,12 @@ class Drift:
             return not better(verdict, report.verdict)
 
         return msgspec.structs.replace(report, release=find_first_release(old, new, present, differs))
+
+
+def _names(calls: tuple[Operator, ...]) -> str:
+    """Return the names of a few operators, or the first and last of many."""
+    names = [call.name for call in calls]
+    return " + ".join(names) if len(names) <= MOST_NAMES else f"{len(names)} operators from {names[0]} to {names[-1]}"
 
 
 def _unlike(old: dict[str, str], new: dict[str, str]) -> tuple[str, ...]:

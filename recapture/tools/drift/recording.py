@@ -55,6 +55,7 @@ class Watch:
         self.keep = keep
         self.replace = replace
         self.kept: dict[str, Any] | None = None
+        self.replaced = False
         self.number = 0
         self._names: dict[int, str] = {}
         self._stack: list[str] = []
@@ -145,6 +146,7 @@ class Watch:
         for own, other in zip(outputs, self.replace or [], strict=False):
             if own.shape == other.shape and own.dtype == other.dtype:
                 own.copy_(other)
+                self.replaced = True
         return result
 
     def hash_of(self, tensor: Any, *, anew: bool = False) -> str:

@@ -286,7 +286,7 @@ def _kept(task: Task, side: Side, first: Observation) -> SideReport:
     stored.write(side.folder / KEPT, watch.kept)
     difference = None if other is None else compare_operators(other, watch.kept)
     parts: tuple[Part, ...] = ()
-    if replace is not None and task.other is not None:
+    if watch.replaced and task.other is not None:
         eager = Eager(side.case, task.device)
         eager.observe()
         before = stored.observation_from(stored.read(Path(task.other) / OBSERVED))

@@ -3,13 +3,15 @@
 import logging
 import sys
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from recapture.base.exceptions import qualified, safe_text
+from recapture.judge.compare import compare
 from recapture.judge.earlier_calls import EarlierCalls
-from recapture.judge.observe import Surroundings, observe_call
+from recapture.judge.observe import Observation, Surroundings, observe_call
 from recapture.judge.reachable import Reachable
 from recapture.judge.snapshot import Snapshot, snapshot_of
 from recapture.torch_api.compat import is_out_of_memory
@@ -221,10 +223,31 @@ def test_tensor_subclasses():
     plain = snapshot_of(torch.ones(2).as_subclass(type("Mine", (torch.Tensor,), {})))
     assert plain.type.endswith("Mine")
     assert type(plain.tensor.data) is torch.Tensor
-    assert snapshot_of(torch.ones(2).as_subclass(Wrong)) == Snapshot("test_observe.Wrong")
+    assert snapshot_of(torch.ones(2).as_subclass(Wrong)) == Snapshot(
+        "test_observe.Wrong", cut="a tensor that cannot be read: ZeroDivisionError"
+    )
     wrapped = dict(snapshot_of(Wrapper(torch.ones(2))).children)
     assert wrapped[".inner"].tensor.data.tolist() == [1, 1]
     assert snapshot_of(torch.nn.Parameter(torch.ones(2))).type == "torch.nn.parameter.Parameter"
+
+
+def test_a_release_without_named_tensors_reads_the_elements_of_all(monkeypatch):
+    plain, compat = sys.modules["recapture.judge.snapshot"], sys.modules["recapture.torch_api.compat"]
+    monkeypatch.setattr(plain, "has_names", lambda tensor: compat.has_names(SimpleNamespace()))
+    tensor = snapshot_of(torch.ones(2)).tensor
+    assert tensor is not None
+    assert tensor.data.tolist() == [1, 1]
+
+
+def test_a_tensor_that_cannot_be_read_is_left_out_aloud(monkeypatch):
+    def gone(_):
+        raise AttributeError("has_names")
+
+    monkeypatch.setattr("recapture.judge.snapshot.has_names", gone)
+    calls = [Observation("example", result=snapshot_of(torch.full((2,), number))) for number in (1.0, 2.0)]
+    (note,) = compare(*calls).notes
+    assert note.unlike == "cut"
+    assert "a tensor that cannot be read: AttributeError" in str(note)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from recapture.torch_api.compat import base_of, hooks_of, ignoring_subclasses, leaf_of_type, with_bits_of
+from recapture.torch_api.compat import base_of, has_names, hooks_of, ignoring_subclasses, leaf_of_type, with_bits_of
 
 ROOM_BYTES = 1 << 20
 """Bytes of zeros behind each tensor of roomy arguments."""
@@ -127,7 +127,7 @@ class _Placement:
 
     def _dress(self, tensor: Any, placed: Any) -> None:
         """Give the placed tensor what Python code attached to the original."""
-        if hasattr(tensor, "has_names") and tensor.has_names():  # until torch 2.12
+        if has_names(tensor):
             placed.rename_(*tensor.names)
         for name, value in list(vars(tensor).items()):
             vars(placed).setdefault(name, map_tensors(value, self.place))

@@ -44,7 +44,7 @@ from recapture.judge.contents import (
     value_or_error,
     yielded,
 )
-from recapture.torch_api.compat import is_out_of_memory, zeros_without_memory
+from recapture.torch_api.compat import has_names, is_out_of_memory, zeros_without_memory
 
 MAX_DEPTH = 1_000
 """Number of nesting levels that are described; deeper values are compared only by type, which a note says."""
@@ -166,13 +166,21 @@ class _Describer:
         self.arrays: list[tuple[str, Any]] = []
 
     def describe(self, value: Any, depth: int = 0, parents: tuple[int, ...] = ()) -> Snapshot:
+        import torch
+
         name = qualified(type(value))
         try:
             return self._described(value, name, depth, parents)
         except BaseException as error:
             if is_out_of_memory(error):
                 raise
-            return Snapshot(name)
+            # A tensor that is left out would equal every other: the record says so.
+            cut = (
+                f"a tensor that cannot be read: {qualified(type(error))}"
+                if issubclass(type(value), torch.Tensor)
+                else None
+            )
+            return Snapshot(name, cut=cut)
 
     def _described(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
         import torch
@@ -404,7 +412,7 @@ def _properties(value: Any) -> list[tuple[str, Any]]:
     elif value.layout == torch.sparse_coo:
         properties.append((".sparse_dim()", value.sparse_dim()))
         properties.append((COALESCED, value.is_coalesced()))
-    if value.has_names():
+    if has_names(value):
         properties.append((".names", value.names))
     # Names with an underscore belong to torch: Dynamo, for example, marks tensors with `_dynamo_…`.
     own = vars(value) if hasattr(value, "__dict__") else {}
@@ -448,7 +456,7 @@ def _copy_unless_same(like: Snapshot, tensor: Any) -> Any:
     if (
         before is not None
         and tensor.layout == torch.strided
-        and not (tensor.is_meta or tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or tensor.has_names())
+        and not (tensor.is_meta or tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or has_names(tensor))
         and (tensor.dtype, tensor.shape, tensor.device) == (before.dtype, before.shape, before.device)
         and tensor.element_size() in whole
     ):
@@ -467,7 +475,7 @@ def _copy(tensor: Any) -> Any:
     try:
         if tensor.is_quantized:
             return tensor.int_repr().clone().cpu()
-        if tensor.has_names():  # few operators know them
+        if has_names(tensor):  # few operators know them
             tensor = tensor.rename(None)
         data = without_repetitions(tensor).resolve_conj().resolve_neg().clone()
         return (data if tensor.layout == torch.strided else data.to_dense()).cpu()

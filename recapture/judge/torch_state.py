@@ -161,12 +161,12 @@ def _backends() -> dict[str, Setting]:
     """Return the settings of torch's backends by name."""
     import torch
 
+    attention = getattr(torch.backends, "mha", None)  # this and the next one are missing in some releases
     settings = {
         "backends.mha.fastpath": Setting(
-            getattr(torch.backends.mha, "get_fastpath_enabled", _none),
-            getattr(torch.backends.mha, "set_fastpath_enabled", leave_alone),
+            getattr(attention, "get_fastpath_enabled", _none), getattr(attention, "set_fastpath_enabled", leave_alone)
         ),
-        "backends.opt_einsum.enabled": _attribute(torch.backends.opt_einsum, "enabled"),
+        "backends.opt_einsum.enabled": _attribute(getattr(torch.backends, "opt_einsum", None), "enabled"),
         "backends.quantized.engine": _attribute(torch.backends.quantized, "engine"),
     }
     for kind in ("flash", "mem_efficient", "math"):

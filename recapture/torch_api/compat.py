@@ -393,6 +393,12 @@ def operator_schema(operator: Any) -> Any:
     return getattr(operator, "_schema", None)
 
 
+def has_names(tensor: Any) -> bool:
+    """Return whether the dimensions of a tensor have names. From torch 2.13 on no tensor has them."""
+    asked = getattr(tensor, "has_names", None)
+    return asked is not None and bool(asked())
+
+
 def zeros_without_memory(tensor: Any) -> bool:
     """Whether a tensor is one of zeros that have no memory, as autograd makes where nothing flows."""
     return bool(tensor._is_zerotensor())  # noqa: SLF001 - no public name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from recapture.machine.pins import Image, find_releases
 from recapture.tools.drift.facts import Training
 
 if TYPE_CHECKING:
+    from recapture.images.requirements import Requirements
     from recapture.tools.drift.sides import SideOf
 
 FOUND = 1
@@ -255,32 +257,62 @@ def parse_setting(text: str) -> tuple[str, tuple[str, ...]]:
 
 def two_sides(options: SideOptions, training: TrainingOptions) -> tuple[SideOf, SideOf]:
     """Return the two sides that the options name. Raises UsageError unless exactly one thing differs between them."""
-    from recapture.images.requirements import Requirements
-    from recapture.tools.drift.sides import Overlay, SideOf
+    choices = _choices(options, training)
+    differing = _differing(options, choices)
+    if options.against is not None:
+        stored = dataclasses.replace(_side(choices, 0, differing), name=str(options.against), stored=options.against)
+        return stored, _side(choices, 0, differing)
+    return _side(choices, 0, differing), _side(choices, 1, differing)
 
-    images = list({image.name: image for images in options.lists for image in images}.values())
-    devices = [known_device(name) for name in options.devices.split(",")]
-    compilers = list(options.compilers)
-    for name in compilers:
+
+@dataclass(frozen=True)
+class Choices:
+    """What the options name for the sides: of each thing, one value for both, or one for each."""
+
+    images: list[Image]
+    devices: list[str]
+    compilers: list[str]
+    requirements: list[Requirements]
+    ranks: list[int]
+    settings: list[tuple[str, tuple[str, ...]]]
+    parallel: str
+
+
+def _choices(options: SideOptions, training: TrainingOptions) -> Choices:
+    from recapture.images.requirements import Requirements
+
+    for name in options.compilers:
         if name not in builtin_compilers():
             raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, builtin_compilers())}")
-    if len(images) > 2 or len(devices) > 2 or len(compilers) > 2 or len(options.requirements) > 2:
+    choices = Choices(
+        images=list({image.name: image for images in options.lists for image in images}.values()),
+        devices=[known_device(name) for name in options.devices.split(",")],
+        compilers=list(options.compilers),
+        requirements=[Requirements.read([path]) for path in options.requirements],
+        ranks=training.numbers_of_ranks(),
+        settings=[parse_setting(text) for text in options.settings],
+        parallel=training.parallel,
+    )
+    several = (choices.images, choices.devices, choices.compilers, choices.requirements)
+    if any(len(values) > 2 for values in several):
         raise UsageError("drift compares two sides: name two releases, devices, compilers or files of packages at most")
-    requirements = [Requirements.read([path]) for path in options.requirements]
+    return choices
+
+
+def _differing(options: SideOptions, choices: Choices) -> list[str]:
+    """Return the options that name two values."""
     stored = options.save is not None or options.against is not None
     if options.save is not None and options.against is not None:
         raise UsageError("--save and --against: use one of them")
-    if len(requirements) == 1 and not images:
+    if len(choices.requirements) == 1 and not choices.images:
         raise UsageError("--with needs a release to install the packages for: name it with --across")
-    ranks = training.numbers_of_ranks()
-    settings = [parse_setting(text) for text in options.settings]
     counts = {
-        "--across": len(images),
-        "--device": len(devices),
-        "--compiler": len(compilers),
-        "--with": len(requirements),
-        "--ranks": len(ranks),
-        "--setting": max((len(values) for _, values in settings), default=0),
+        "--across": len(choices.images),
+        "--device": len(choices.devices),
+        "--compiler": len(choices.compilers),
+        "--with": len(choices.requirements),
+        "--ranks": len(choices.ranks),
+        "--setting": max((len(values) for _, values in choices.settings), default=0),
     }
     differing = [name for name, number in counts.items() if number == 2]
     if stored and differing:
@@ -290,42 +322,41 @@ def two_sides(options: SideOptions, training: TrainingOptions) -> tuple[SideOf, 
             "name what the two sides differ in: --across 2.6.0,2.11.0, two of --compiler, --device cpu,cuda, two files "
             "with --with, --setting threads=1,4, or --save and --against"
         )
+    return differing
 
-    def side(number: int) -> SideOf:
-        def pick(values: Sequence[Any], default: Any) -> Any:
-            return values[min(number, len(values) - 1)] if values else default
 
-        image, device = pick(images, None), pick(devices, "cpu")
-        compiler, packages = pick(compilers, EAGER), pick(requirements, Requirements(()))
-        words = {
-            "--across": f"torch {image.torch.partition('+')[0]}" if image is not None else "",
-            "--device": device,
-            "--compiler": compiler,
-            "--with": packages.files[0].name if packages.files else "",
-            "--ranks": plural(pick(ranks, 1), "rank"),
-            "--setting": " ".join(f"{name}={pick(values, '')}" for name, values in settings if len(values) == 2),
-        }
-        label = " ".join(words[name] for name in differing) or "this side"
-        chosen = {name: pick(values, "") for name, values in settings}
-        variables = {name: value for name, value in chosen.items() if name not in OWN_SETTINGS}
-        if "threads" in chosen:
-            variables |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), chosen["threads"])
-        replaces = len(requirements) == 2
-        return SideOf(
-            name=label,
-            image=image,
-            device=device,
-            compiler=compiler,
-            requirements=Requirements(()) if replaces else packages,
-            overlays=(Overlay(packages),) if replaces else (),
-            variables=variables,
-            mkldnn=chosen.get("onednn") != "off",
-            ranks=pick(ranks, 1),
-            parallel=training.parallel,
-        )
+def _side(choices: Choices, number: int, differing: list[str]) -> SideOf:
+    """Return the first or the second side, named after what differs."""
+    from recapture.images.requirements import Requirements
+    from recapture.tools.drift.sides import Overlay, SideOf
 
-    if options.against is not None:
-        import dataclasses
+    def pick(values: Sequence[Any], default: Any) -> Any:
+        return values[min(number, len(values) - 1)] if values else default
 
-        return dataclasses.replace(side(0), name=str(options.against), stored=options.against), side(0)
-    return side(0), side(1)
+    image, device = pick(choices.images, None), pick(choices.devices, "cpu")
+    compiler, packages = pick(choices.compilers, EAGER), pick(choices.requirements, Requirements(()))
+    words = {
+        "--across": f"torch {image.torch.partition('+')[0]}" if image is not None else "",
+        "--device": device,
+        "--compiler": compiler,
+        "--with": packages.files[0].name if packages.files else "",
+        "--ranks": plural(pick(choices.ranks, 1), "rank"),
+        "--setting": " ".join(f"{name}={pick(values, '')}" for name, values in choices.settings if len(values) == 2),
+    }
+    settings = {name: pick(values, "") for name, values in choices.settings}
+    variables = {name: value for name, value in settings.items() if name not in OWN_SETTINGS}
+    if "threads" in settings:
+        variables |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), settings["threads"])
+    replaces = len(choices.requirements) == 2
+    return SideOf(
+        name=" ".join(words[name] for name in differing) or "this side",
+        image=image,
+        device=device,
+        compiler=compiler,
+        requirements=Requirements(()) if replaces else packages,
+        overlays=(Overlay(packages),) if replaces else (),
+        variables=variables,
+        mkldnn=settings.get("onednn") != "off",
+        ranks=pick(choices.ranks, 1),
+        parallel=choices.parallel,
+    )

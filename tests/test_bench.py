@@ -130,7 +130,7 @@ def test_an_unreadable_result_is_a_row_with_its_reason():
 
 
 @pytest.mark.parametrize(("where", "phase"), [("repeatable", "reference"), ("gate", "call")])
-def test_memory_that_runs_out_between_the_phases_is_reported_as_oom(where, phase, monkeypatch):
+def test_memory_that_runs_out_between_the_phases_is_reported_as_oom(where, phase, monkeypatch, tmp_path):
     def run_out(bench):
         raise MemoryError
 
@@ -143,7 +143,7 @@ def test_memory_that_runs_out_between_the_phases_is_reported_as_oom(where, phase
         timing=False,
         seconds=0.1,
         seed=0,
-        cache="",
+        cache=str(tmp_path),
         compile_threads=1,
         cpu_threads=torch.get_num_threads(),
     )

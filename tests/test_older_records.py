@@ -73,6 +73,7 @@ FORMS = [
     ("metadata", "autograd counts a change here, not in eager", "version", None, "raises"),
     ("output", "eager warned ['UserWarning: a'], this warned []", "warnings", "['UserWarning: a']", "[]"),
     ("output", "eager wrote 3 bytes past sys.stdout, this 0", "written", "3", "0"),
+    ("metadata", "eager keeps 8 bytes alive, this 32", "storage", "8", "32"),
     ("value", "a part was not compared: more than 10000 objects", "cut", None, "more than 10000 objects"),
 ]
 

@@ -205,6 +205,13 @@ _EXECUTED: dict[str, ModuleType] = {}
 """The last execution of each suite file, by the name of its module, also where `sys.modules` no longer has it."""
 
 
+def make_neighbours_importable(path: Path) -> None:
+    """Let a suite file import modules from its own folder."""
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
 def execute(suite: str, path: Path) -> ModuleType:
     """Execute a suite file as a new module, with new globals, functions and code objects."""
     name = _module_name(suite)
@@ -212,9 +219,7 @@ def execute(suite: str, path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path.name} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)  # a user's cases may import modules from the same folder
+    make_neighbours_importable(path)
     if name in _EXECUTED:
         release_libraries(vars(_EXECUTED[name]))  # this execution defines the file's operators again
     sys.modules[name] = _EXECUTED[name] = module
@@ -228,8 +233,12 @@ def executed(suite: str) -> ModuleType:
     return _EXECUTED[_module_name(suite)]
 
 
+SUITE_MODULES = "recapture_suite_"
+"""What the names of the modules that are made from files of suites begin with."""
+
+
 def _module_name(suite: str) -> str:
-    return "recapture_suite_" + re.sub(r"\W", "_", suite)
+    return SUITE_MODULES + re.sub(r"\W", "_", suite)
 
 
 def collect_suite(suite: str, path: Path) -> SuiteInfo:

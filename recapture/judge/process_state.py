@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recapture.base.exceptions import safe_text
+from recapture.cases.collection import SUITE_MODULES
 
 
 class Setting(NamedTuple):
@@ -98,14 +99,14 @@ def process_settings() -> dict[str, Setting]:
             *(warnings, "showwarning", "formatwarning"),
         ),
         "tracing": Setting(lambda: (sys.gettrace(), sys.getprofile()), _set_tracing, _tell_change),
-        "modules": Setting(lambda: Names(dict(sys.modules)), _put_modules_back, _tell_names),
+        "modules": Setting(_modules, _put_modules_back, _tell_names),
         "builtins": patched("builtins", builtins),
         "math": patched("math", math),
         "import_path": Setting(lambda: list(sys.path), _set_import_path, _tell_list),
         "warning_filters": Setting(_warning_filters, _set_warning_filters, _tell_list),
         "logging": Setting(_logging_levels, _set_logging_levels),
         "log_handlers": Setting(lambda: list(logging.root.handlers), _set_log_handlers, _tell_list),
-        "working_directory": Setting(_working_directory, _return_to, _tell_change),
+        "working_directory": Setting(_working_directory, _return_to, _tell_directory),
         "file_mode_mask": Setting(_file_mode_mask, _set_file_mode_mask),
         "locale": Setting(partial(locale.setlocale, locale.LC_ALL), _set_locale, _tell_change),
         "signal_handlers": Setting(_signal_handlers, _set_signal_handlers, _tell_names),
@@ -200,8 +201,13 @@ def _set_tracing(value: tuple[Any, Any]) -> None:
     sys.setprofile(value[1])
 
 
+def _modules() -> Names:
+    """Return the imported modules, without the files of suites: each cell executes its own again."""
+    return Names({name: module for name, module in sys.modules.items() if not name.startswith(SUITE_MODULES)})
+
+
 def _put_modules_back(before: Names) -> None:
-    for number, name in Names(dict(sys.modules)).changed_since(before):
+    for number, name in _modules().changed_since(before):
         sys.modules[name] = before.parts[number][name]
 
 
@@ -242,6 +248,11 @@ def _working_directory() -> str | None:
         return str(Path.cwd())
     except OSError:  # it was removed
         return None
+
+
+def _tell_directory(before: str | None, after: str | None) -> str:
+    """Say whether a call went to another directory. Nobody can return to one that it removed."""
+    return AS_BEFORE if after is None else _tell_change(before, after)
 
 
 def _return_to(directory: str | None) -> None:

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from recapture.base.exceptions import qualified
 from recapture.base.paths import PACKAGE
+from recapture.cases.collection import SUITE_MODULES
 from recapture.judge.contents import (
     CACHE,
     HOOKS,
@@ -427,7 +428,7 @@ def _holds_packages(folder: str) -> bool:
 @functools.cache
 def _is_users(name: str) -> bool:
     """Whether an imported module is the user's own: it has a file outside the folders of libraries."""
-    if name.startswith("recapture_suite_"):  # the executions of a case's file have one name; `file` is the one here
+    if name.startswith(SUITE_MODULES):  # the executions of a case's file have one name; `file` is the one here
         return False
     file = getattr(sys.modules.get(name), "__file__", None)
     if not file or name == "__main__":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.base.by_name import load
-from recapture.cases.collection import collect_suite
+from recapture.cases.collection import collect_suite, make_neighbours_importable
 from recapture.cases.compilers import builtin_compilers
 from recapture.judge.torch_state import read_settings
 from recapture.pool.protocol import task_name
@@ -83,6 +83,7 @@ def _shared(payload: bytes, enter: Callable[[str], None], usable: Callable[[Cell
     with contextlib.suppress(Exception):  # the cell fails for the same reason, and reports it
         seed_everything()
         torch.ones(1, device=spec.device)  # the first use of a device changes torch
+    make_neighbours_importable(Path(spec.path))
     before = ProcessState()
     limit = sys.getrecursionlimit()
     cell_result = _examined(spec, enter)

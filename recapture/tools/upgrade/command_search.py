@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from packaging.version import InvalidVersion, Version
 
@@ -66,7 +67,8 @@ class CommandSearchOptions:
     measure: Measure | None = option(
         "--measure",
         default=None,
-        help="A number of recapture decides; the memory is in megabytes.",
+        metavar="NAME",
+        help=f"A number of recapture decides: {', '.join(get_args(Measure))}; the memory is in megabytes.",
     )
 
     @property

@@ -13,8 +13,9 @@ from observed_calls import kinds, seen, strict, texts, verdict
 
 from benchmarks.judge.defects.settings import CHANGES
 from recapture.judge.compare import Rules, changing_entries, compare
-from recapture.judge.observe import observe_call
+from recapture.judge.observe import Observation, observe_call
 from recapture.judge.reachable import Reachable
+from recapture.judge.snapshot import snapshot_of
 
 
 def plus_one(value):
@@ -199,3 +200,15 @@ def test_modules_of_the_users_that_a_function_imports_are_watched(tmp_path, monk
     other = seen(lambda: None, reachable=reachable)
     assert {difference.kind for difference in compare(eager, other).differences} == {"mutation"}
     assert observe_call(lambda: None, "example", tuple).raised is None
+
+
+def test_functions_that_a_rewrite_defines_have_other_names_and_lines():
+    def first():
+        return lambda x: x + 1
+
+    def second():
+        return lambda x: x + 1
+
+    calls = [Observation("example", state=snapshot_of({"scaled": define()})) for define in (first, second)]
+    assert compare(*calls).differences
+    assert not compare(*calls, rules=Rules(rewritten=True)).differences

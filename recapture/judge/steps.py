@@ -148,7 +148,7 @@ def _against_rewrite(case: Case, first: list[Observation], eager: Eager) -> list
     if case.rewrite_of is None:
         return []
     original = Eager(eager.load, eager.device, rewrite=True)
-    rules = Rules(strict=frozenset(case.strict))
+    rules = Rules(strict=frozenset(case.strict), rewritten=True)
     return [
         Call(
             original_call,

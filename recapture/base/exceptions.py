@@ -7,6 +7,9 @@ import traceback
 
 from recapture.base.scrub import encodable
 
+SUITE_MODULES = "recapture_suite_"
+"""What the names of the modules that are made from files of suites begin with."""
+
 
 def qualified(kind: type) -> str:
     """Return a type's name with its module: no module for builtins, the suite's name for suite files."""

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from recapture.base.errors import UsageError, did_you_mean
-from recapture.base.exceptions import safe_text
+from recapture.base.exceptions import SUITE_MODULES, safe_text
 from recapture.base.paths import data_folder
 from recapture.cases.case import CASES_ATTRIBUTE, LACKING_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, CaseError, RefusedCase
 from recapture.cases.compilers import compilers_of
@@ -231,10 +231,6 @@ def execute(suite: str, path: Path) -> ModuleType:
 def executed(suite: str) -> ModuleType:
     """Return the last execution of a suite file in this process; raises KeyError if there was none."""
     return _EXECUTED[_module_name(suite)]
-
-
-SUITE_MODULES = "recapture_suite_"
-"""What the names of the modules that are made from files of suites begin with."""
 
 
 def _module_name(suite: str) -> str:

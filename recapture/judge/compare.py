@@ -214,7 +214,7 @@ class _Comparer:
             self.differ(place, "type", "structure", parts(eager), parts(other))
         elif eager.children is not None:
             self._containers(where, path, eager, other)
-        elif eager.scalar is not other.scalar and not (self.rules.rewritten and _are_local(eager, other)):
+        elif eager.scalar is not other.scalar and not (self.rules.rewritten and _are_local(place, eager, other)):
             self._numbers(place, path, eager, other)
 
     def _containers(self, where: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
@@ -503,6 +503,6 @@ def _all_zero(snapshot: Snapshot) -> bool:
     return snapshot.tensor is not None and snapshot.tensor.data is not None and not bool(snapshot.tensor.data.any())
 
 
-def _are_local(*described: Snapshot) -> bool:
-    """Whether all of these are functions that another function has defined."""
-    return all("<locals>" in str(each.scalar) for each in described)
+def _are_local(place: str, *described: Snapshot) -> bool:
+    """Whether all of these are functions that another function has defined, or the code of one."""
+    return place.endswith(".__code__") or all("<locals>" in str(each.scalar) for each in described)

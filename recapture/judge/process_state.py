@@ -24,8 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recapture.base.exceptions import safe_text
-from recapture.cases.collection import SUITE_MODULES
+from recapture.base.exceptions import SUITE_MODULES, safe_text
 
 
 class Setting(NamedTuple):

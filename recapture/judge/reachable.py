@@ -27,9 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recapture.base.exceptions import qualified
+from recapture.base.exceptions import SUITE_MODULES, qualified
 from recapture.base.paths import PACKAGE
-from recapture.cases.collection import SUITE_MODULES
 from recapture.judge.contents import (
     CACHE,
     HOOKS,

@@ -137,9 +137,11 @@ def test_a_setting_of_the_process_is_a_difference_and_put_back(name):
 
 def test_a_thread_that_is_left_is_a_difference():
     stop = threading.Event()
+    left = threading.Thread(target=stop.wait, daemon=True)
     eager = seen(lambda: None)
-    other = seen(lambda: threading.Thread(target=stop.wait, daemon=True).start())
+    other = seen(left.start)
     stop.set()
+    left.join()  # else its end would be a change of the settings in the next test
     assert [difference.where for difference in compare(eager, other).differences] == ["process.threads_left"]
 
 

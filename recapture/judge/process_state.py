@@ -114,7 +114,7 @@ def process_settings() -> dict[str, Setting]:
         "garbage_collection": Setting(gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
         "garbage_thresholds": Setting(gc.get_threshold, lambda value: gc.set_threshold(*value)),
         "decimal": Setting(_decimal_context, _set_decimal_context, _tell_change),
-        "threads_left": Setting(_threads_of_users, leave_alone),
+        "threads_left": Setting(_threads_of_users, leave_alone, _tell_more),
     }
     if hasattr(sys, "set_int_max_str_digits"):
         settings["digits_of_integers"] = Setting(sys.get_int_max_str_digits, sys.set_int_max_str_digits)
@@ -181,6 +181,11 @@ def _tell_names(before: Names, after: Names) -> str:
 
 def _tell_change(before: Any, after: Any) -> str:
     return AS_BEFORE if before == after else "changed"
+
+
+def _tell_more(before: int, after: int) -> str:
+    """Say how many were added. One of an earlier call may end at any time, which is nobody's doing."""
+    return f"{after - before} added" if after > before else AS_BEFORE
 
 
 def _tell_list(before: list[Any], after: list[Any]) -> str:

@@ -214,7 +214,9 @@ class _Comparer:
             self.differ(place, "type", "structure", parts(eager), parts(other))
         elif eager.children is not None:
             self._containers(where, path, eager, other)
-        elif eager.scalar is not other.scalar and not (self.rules.rewritten and _are_local(place, eager, other)):
+        elif eager.scalar is not other.scalar and not (
+            self.rules.rewritten and _are_functions_of_a_call(place, eager, other)
+        ):
             self._numbers(place, path, eager, other)
 
     def _containers(self, where: str, path: tuple[str, ...], eager: Snapshot, other: Snapshot) -> None:
@@ -503,6 +505,6 @@ def _all_zero(snapshot: Snapshot) -> bool:
     return snapshot.tensor is not None and snapshot.tensor.data is not None and not bool(snapshot.tensor.data.any())
 
 
-def _are_local(place: str, *described: Snapshot) -> bool:
-    """Whether all of these are functions that another function has defined, or the code of one."""
+def _are_functions_of_a_call(place: str, *described: Snapshot) -> bool:
+    """Whether all of these are names of functions that a call has defined, or the place is that of their code."""
     return place.endswith(".__code__") or all("<locals>" in str(each.scalar) for each in described)

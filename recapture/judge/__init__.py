@@ -13,8 +13,8 @@ One cell, file by file:
    exception, the gradients of a backward, and the settings of torch (`torch_state`) and of the process
    (`process_state`). `snapshot` turns any Python value into plain data that later calls cannot change, with `contents`
    for what containers, iterators and functions hold. `reachable` finds the state that the function can change besides
-   its arguments, and puts it back before the other side. `aliases` finds results that share memory. `large_tensors` lets
-   observations share copies of parameters that are the same.
+   its arguments, and puts it back before the other side. `aliases` finds results that share memory. `large_tensors`
+   lets observations share copies of parameters that are the same.
 4. `compare` compares the captured call with eager's, part by part: types, structure, dtypes, shapes, values, effects.
    Each difference is silent, and decides the verdict, or it is a note.
 5. `rounding` decides whether other numbers are explained by rounding. `reference` runs eager again with noise for it,

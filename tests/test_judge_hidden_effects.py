@@ -315,6 +315,32 @@ def test_a_setting_that_is_left_changed_is_a_difference_and_put_back(name, raise
     assert compare(eager, seen(lambda: call(list))).differences == []
 
 
+def test_what_inductor_itself_sets_is_no_difference_and_what_code_sets_is_one(monkeypatch):
+    """Inductor raises the limit of recursion to 2000 and imports setuptools, which extends the import path."""
+
+    def left_by(limit, folder):
+        monkeypatch.setattr(sys, "path", [*original])
+        sys.setrecursionlimit(1000)
+
+        def call():
+            sys.setrecursionlimit(limit)
+            sys.path.append(folder)
+
+        return seen(call)
+
+    original, limit = [*sys.path], sys.getrecursionlimit()
+    try:
+        untouched = left_by(1000, "/site-packages/setuptools/_vendor")
+        assert compare(untouched, left_by(2000, "/site-packages/setuptools/_vendor")).differences == []
+        for changed in (500, 1500, 3000):
+            observed = left_by(changed, "/site-packages/setuptools/_vendor")
+            assert [each.where for each in compare(untouched, observed).differences] == ["process.recursion_limit"]
+        observed = left_by(1000, "/of/the/user")
+        assert [each.where for each in compare(untouched, observed).differences] == ["process.import_path"]
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def test_hooks_that_a_call_adds_are_a_difference():
     def run(change):
         module = torch.nn.Linear(1, 1)

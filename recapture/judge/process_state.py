@@ -101,7 +101,7 @@ def process_settings() -> dict[str, Setting]:
         "modules": Setting(_modules, _put_modules_back, _tell_names),
         "builtins": patched("builtins", builtins),
         "math": patched("math", math),
-        "import_path": Setting(lambda: list(sys.path), _set_import_path, _tell_list),
+        "import_path": Setting(_import_path, _set_import_path, _tell_list),
         "warning_filters": Setting(_warning_filters, _set_warning_filters, _tell_list),
         "logging": Setting(_logging_levels, _set_logging_levels),
         "log_handlers": Setting(lambda: list(logging.root.handlers), _set_log_handlers, _tell_list),
@@ -109,7 +109,7 @@ def process_settings() -> dict[str, Setting]:
         "file_mode_mask": Setting(_file_mode_mask, _set_file_mode_mask),
         "locale": Setting(partial(locale.setlocale, locale.LC_ALL), _set_locale, _tell_change),
         "signal_handlers": Setting(_signal_handlers, _set_signal_handlers, _tell_names),
-        "recursion_limit": Setting(sys.getrecursionlimit, sys.setrecursionlimit),
+        "recursion_limit": Setting(sys.getrecursionlimit, sys.setrecursionlimit, _tell_recursion_limit),
         "switch_interval": Setting(sys.getswitchinterval, sys.setswitchinterval),
         "garbage_collection": Setting(gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
         "garbage_thresholds": Setting(gc.get_threshold, lambda value: gc.set_threshold(*value)),
@@ -280,8 +280,24 @@ def _set_locale(value: str) -> None:
     locale.setlocale(locale.LC_ALL, value)
 
 
-def _set_import_path(value: list[str]) -> None:
-    sys.path[:] = value
+def _import_path() -> list[str]:
+    """Return the folders of `sys.path`, without the one that setuptools appends when it is imported."""
+    return [folder for folder in sys.path if not folder.endswith(_SETUPTOOLS_FOLDER)]
+
+
+def _set_import_path(before: list[str]) -> None:
+    sys.path[:] = [*before, *(folder for folder in sys.path if folder.endswith(_SETUPTOOLS_FOLDER))]
+
+
+_SETUPTOOLS_FOLDER = str(Path("setuptools", "_vendor"))
+
+
+def _tell_recursion_limit(before: int, after: int) -> str:
+    """Say which limit a call leaves. Inductor raises it to 2000 before it compiles, which is no doing of the code.
+
+    Source: `compile_fx_inner` in `torch/_inductor/compile_fx.py`, from 2.0 to 2.15.
+    """
+    return str(before if after == max(before, 2000) else after)
 
 
 def _signal_handlers() -> Names:

@@ -13,11 +13,20 @@ import pytest
 from planted_images import TORCH, PlantedImages
 
 from recapture.base.errors import UsageError
+from recapture.images.environments import UnpinnedRelease, _unpinned_name
 from recapture.images.interpreter import Interpreter
-from recapture.images.requirements import Requirements, _conflict, build_layer, check_against, to_install
+from recapture.images.overlay import make_overlay
+from recapture.images.requirements import (
+    Requirements,
+    _conflict,
+    build_layer,
+    check_against,
+    entries_of,
+    to_install,
+)
 from recapture.images.uv import find_uv
 from recapture.machine import pins
-from recapture.machine.pins import find_image, find_release, lock_path
+from recapture.machine.pins import find_image, find_release, lock_path, read_lock
 
 IMAGE = "torch2.6.0-cu124"
 
@@ -111,7 +120,9 @@ def test_packages_of_the_image_are_not_installed_again(tmp_path):
         "numpy==2.1.2 \\\n    --hash=sha256:cc\n"
         "timm @ https://example.org/timm.whl \\\n    --hash=sha256:dd\ntorch==2.6.0\n-e ./local\n"
     )
-    hashed, others = to_install(resolved, lock_path(IMAGE), written(tmp_path, "einops\n"))
+    locked = read_lock(lock_path(IMAGE))
+    absent = {name: entry for name, entry in entries_of(resolved).items() if name not in locked}
+    hashed, others = to_install(absent, written(tmp_path, "einops\n"))
     assert hashed == (
         "einops==0.8.1 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n"
         "timm @ https://example.org/timm.whl \\\n    --hash=sha256:dd\n"
@@ -177,6 +188,9 @@ class TestProtectionsOfAnInstallation:
     def test_the_folders_that_the_file_names_are_those_that_are_installed_from(self, wheels, monkeypatch):
         monkeypatch.delenv("UV_FIND_LINKS")
         monkeypatch.chdir("/")
+        monkeypatch.setenv("PRIVATE_WHEELS", str(wheels.root / "private"))
+        assert wheels.installed("--no-index\n--find-links ${PRIVATE_WHEELS}\nacme\n")["acme"] == "private"
+        shutil.rmtree(wheels.root / "layer")
         options = "--no-index\n--find-links ./private\n"
         assert wheels.installed(f"{options}acme\n") == {"acme": "private", "dep": "private"}
 
@@ -200,6 +214,33 @@ class TestProtectionsOfAnInstallation:
     def test_a_wrong_hash_is_refused(self, wheels):
         with pytest.raises(UsageError, match=r"(?i)hash mismatch"):
             wheels.installed(f"acme==1.0 --hash=sha256:{'0' * 64}\n")
+
+    @pytest.mark.parametrize(
+        "place", ["./private/", "{root}/private/", "file://{root}/private/", "acme @ file://{root}/private/"]
+    )
+    def test_a_wrong_hash_of_a_file_is_refused(self, wheels, monkeypatch, place):
+        monkeypatch.chdir(wheels.root)
+        line = f"{place.format(root=wheels.root)}acme-1.0-py3-none-any.whl --hash=sha256:"
+        with pytest.raises(UsageError, match=r"(?i)hash mismatch"):
+            wheels.installed(f"{line}{'0' * 64}\n")
+        shutil.rmtree(wheels.root / "layer")
+        assert wheels.installed(f"{line}{wheels.hashes['private', 'acme']}\n")["acme"] == "private"
+
+    def test_packages_that_replace_those_of_an_environment_are_protected_too(self, wheels):
+        def overlay(text):
+            folder = wheels.root / "overlay"
+            shutil.rmtree(folder, ignore_errors=True)
+            variables = {**os.environ, "UV_CACHE_DIR": str(wheels.root / "cache"), "UV_LINK_MODE": "copy"}
+            make_overlay(Interpreter(Path(sys.executable), variables), written(wheels.root, text), folder)
+            return (folder / "acme.py").read_text()
+
+        right = f"acme==1.0 --hash=sha256:{wheels.hashes['public', 'acme']}\n"
+        assert overlay(right) == "origin = 'public'\n"
+        assert overlay("--no-index\n--find-links private\nacme\n") == "origin = 'private'\n"
+        with pytest.raises(UsageError, match=r"(?i)hash mismatch"):
+            overlay(f"acme==1.0 --hash=sha256:{wheels.hashes['private', 'acme']}\n")
+        with pytest.raises(UsageError, match="demands hashes, and has none for dep"):
+            overlay(f"--require-hashes\n{right}")
 
     def test_one_of_several_allowed_files_is_installed(self, wheels):
         right, other = (wheels.hashes[kind, "acme"] for kind in ("public", "private"))
@@ -249,7 +290,8 @@ def test_local_packages_of_two_folders_are_two_layers(tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path / name)
         digests.add(requirements.digest(lock))
         digests.add(written(tmp_path / name, "-f wheels\n").digest(lock))
-    assert len(digests) == 4
+        digests.add(_unpinned_name(UnpinnedRelease("2.6.0", "", "3.11"), requirements))
+    assert len(digests) == 6
 
 
 def test_a_release_is_found_by_its_number_or_its_beginning():

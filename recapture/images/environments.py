@@ -385,7 +385,7 @@ def _folder_name(image: Image, mixed: Path | None) -> str:
 
 def _unpinned_name(release: UnpinnedRelease, requirements: Requirements) -> str:
     """Return the name of the folder of an environment with a torch that no image pins."""
-    text = "\n".join([*release.identity, *(line for _, line in requirements.lines)])
+    text = "\n".join([*release.identity, *requirements.identity])
     return f"unpinned-{hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]}"
 
 

@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.images.interpreter import LIST_SECONDS, Interpreter
-from recapture.images.requirements import Requirements, entries_of, version_of
+from recapture.images.requirements import Requirements, entries_of, install, version_of
 from recapture.images.uv import find_uv, run_uv
 
 if TYPE_CHECKING:
@@ -51,14 +51,7 @@ def make_overlay(base: Interpreter, requirements: Requirements, folder: Path, *,
         for name, entry in entries_of(resolved.read_text(encoding="utf-8")).items()
         if not _has(installed, name, version_of(entry))
     }
-    hashed = [entry for entry in entries.values() if "--hash" in entry]
-    others = [entry for entry in entries.values() if "--hash" not in entry]
-    install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", str(base.python), "--target", str(folder)]
-    options = "".join(f"{line}\n" for line in requirements.options)
-    for chosen, more in ((hashed, ["--require-hashes"]), (others, [])):
-        if chosen:
-            resolved.write_text(options + "".join(chosen), encoding="utf-8")
-            run_uv((*install, *more, "-r", str(resolved)), folder=Path.cwd(), environment=base.variables)
+    install(entries, requirements, folder, ("--python", str(base.python), "--target", str(folder)), base.variables)
 
 
 def overlaid(base: Interpreter, folder: Path) -> Interpreter:

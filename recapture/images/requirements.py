@@ -78,10 +78,13 @@ class Requirements:
 
     def digest(self, lock: Path) -> str:
         """Return the hash of a lock and these requirements: what decides which packages a layer has."""
-        # A local path is relative to the current folder, so that the same line means another package elsewhere.
+        return hashlib.sha256("\n".join([lock_text(lock), *self.identity]).encode()).hexdigest()
+
+    @property
+    def identity(self) -> list[str]:
+        """The lines, and the current folder if one has a relative path: there it names another package elsewhere."""
         folder = [str(Path.cwd())] if any(_LOCAL.match(line) for _, line in self.lines) else []
-        text = "\n".join([lock_text(lock), *(line for _, line in self.lines), *folder])
-        return hashlib.sha256(text.encode()).hexdigest()
+        return [*(line for _, line in self.lines), *folder]
 
     @property
     def options(self) -> list[str]:
@@ -90,12 +93,13 @@ class Requirements:
 
     @property
     def hashes(self) -> dict[str, set[str]]:
-        """The hashes of the files that the user allows, by the package's name."""
+        """The hashes of the files that the user allows, by the package's name, or by the file of a path or address."""
         hashes: dict[str, set[str]] = {}
         for _, line in self.lines:
-            name = re.match(r"[\w.-]+", line)
-            if name is not None and (allowed := _HASH.findall(line)):
-                hashes.setdefault(normalise(name[0]), set()).update(allowed)
+            if allowed := _HASH.findall(line):
+                name = re.match(r"(?!\.|[\w+]+://)[\w.-]+", line)
+                key = _file(line) if name is None else normalise(name[0])
+                hashes.setdefault(key, set()).update(allowed)
         return hashes
 
     def named(self) -> Iterator[tuple[Path, Requirement]]:
@@ -139,7 +143,8 @@ def _lines(path: Path, read: set[Path]) -> Iterator[tuple[Path, str]]:
         elif links := _FIND_LINKS.fullmatch(words):
             place = _unquoted(links["place"])
             # A path is relative to the file that has it; the line will stand in another one.
-            yield path, f"--find-links {place if '://' in place else path.parent.absolute() / place}"
+            kept = "://" in place or place.startswith("${")  # a variable, which uv replaces
+            yield path, f"--find-links {place if kept else path.parent.absolute() / place}"
         elif words:
             yield path, words
 
@@ -192,18 +197,35 @@ def build_layer(
     create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
     run_uv((*create, "--python", str(base.python), str(partial)), folder=partial.parent, environment=variables)
     resolved = _resolve(uv, image, lock, base.python, requirements, partial, variables)
-    hashed, others = to_install(resolved, lock, requirements)
+    locked = read_lock(lock)
+    absent = {name: entry for name, entry in entries_of(resolved).items() if name not in locked}
     (own,) = partial.glob("lib/python*/site-packages")
     (below,) = base.python.parent.parent.glob("lib/python*/site-packages")
     (own / _BELOW).write_text(f"import site; site.addsitedir({str(below)!r})\n", encoding="utf-8")
-    install = (uv, "pip", "install", "--quiet", "--no-deps", "--python", str(partial / "bin" / "python"))
+    install(absent, requirements, partial, ("--python", str(partial / "bin" / "python")), variables)
+
+
+def install(
+    entries: Mapping[str, str],
+    requirements: Requirements,
+    folder: Path,
+    place: Sequence[str],
+    variables: Mapping[str, str],
+) -> None:
+    """Install these entries of a resolved file, with the options and hashes of the requirements.
+
+    `place` are the words for uv that say where; `folder` is for temporary files. Raises UsageError if a file is not
+    one that the requirements allow, and EnvironmentUnfitError where uv fails.
+    """
+    words = (find_uv("install packages"), "pip", "install", "--quiet", "--no-deps", *place)
     options = "".join(f"{line}\n" for line in requirements.options)
-    for name, entries, more in (("packages.txt", hashed, ("--require-hashes",)), ("sources.txt", others, ())):
-        if not entries:
+    hashed, others = to_install(entries, requirements)
+    for name, text, more in (("packages.txt", hashed, ("--require-hashes",)), ("sources.txt", others, ())):
+        if not text:
             continue
-        (partial / name).write_text(options + entries, encoding="utf-8")
+        (folder / name).write_text(options + text, encoding="utf-8")
         try:
-            run_uv((*install, *more, "-r", str(partial / name)), folder=Path.cwd(), environment=variables)
+            run_uv((*words, *more, "-r", str(folder / name)), folder=Path.cwd(), environment=variables)
         except EnvironmentUnfitError as error:
             if "hash mismatch" in str(error).lower():
                 raise UsageError(f"{_names(requirements)}: {error}") from None
@@ -265,19 +287,17 @@ def _conflict(message: str, locked: Mapping[str, str], image: Image) -> str:
     return message.partition("╰─▶")[2].strip() or message
 
 
-def to_install(resolved: str, lock: Path, requirements: Requirements) -> tuple[str, str]:
-    """Return the entries of a resolved file that a lock lacks: those with hashes, and those without.
+def to_install(entries: Mapping[str, str], requirements: Requirements) -> tuple[str, str]:
+    """Return the text of these entries of a resolved file, by name: those with hashes, and those without.
 
     The user's own hashes replace those of the index. Folders and repositories have no hash. Raises UsageError for a
     package without a hash of the user's where the requirements demand hashes for all.
     """
-    locked = read_lock(lock)
     demanded = "--require-hashes" in requirements.options
+    allowed_hashes = requirements.hashes
     hashed = others = ""
-    for name, entry in entries_of(resolved).items():
-        if name in locked:
-            continue
-        allowed = requirements.hashes.get(name)
+    for name, entry in entries.items():
+        allowed = allowed_hashes.get(name) or allowed_hashes.get(_file(entry))
         if demanded and not allowed:
             raise UsageError(f"{_names(requirements)} demands hashes, and has none for {name}")
         if allowed:
@@ -288,6 +308,11 @@ def to_install(resolved: str, lock: Path, requirements: Requirements) -> tuple[s
         else:
             others += entry
     return hashed, others
+
+
+def _file(line: str) -> str:
+    """Return the last part of the path or address that a requirement names, which may follow a name and ``@``."""
+    return Path(line.partition(" @ ")[2] or line).name.split()[0].partition("#")[0]
 
 
 def version_of(entry: str) -> str | None:
@@ -308,6 +333,6 @@ def entries_of(text: str) -> dict[str, str]:
             entries[key] += f"{line}\n"
         elif line.strip() and not line.startswith("#"):
             name = re.match(r"[\w.-]+(?=\s*(?:\[[^\]]*\])?\s*(?:==|@))", line)
-            key = line if name is None else normalise(name[0])
+            key = line.rstrip(" \\") if name is None else normalise(name[0])
             entries[key] = f"{line}\n"
     return entries

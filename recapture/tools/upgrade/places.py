@@ -137,10 +137,7 @@ class Places:
         """Return a hash of what decides which packages a place has."""
         if place.lock is not None:
             return self.requirements.digest(place.lock)
-        text = [
-            *(place.unpinned.identity if place.unpinned else (sys.executable,)),
-            *(line for _, line in self.requirements.lines),
-        ]
+        text = [*(place.unpinned.identity if place.unpinned else (sys.executable,)), *self.requirements.identity]
         return hashlib.sha256("\n".join(text).encode()).hexdigest()
 
 

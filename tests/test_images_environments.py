@@ -319,6 +319,37 @@ class TestAFolderThatOthersControl:
         make(environments, "a")
         assert planted.installed() == 2
 
+    @pytest.mark.parametrize("kind", ["file", "FIFO"])
+    def test_what_is_no_folder_is_refused_and_can_be_removed(self, environments, kind):
+        make(environments, "a")
+        place = folder_of(environments, "a")
+        shutil.rmtree(place)
+        if kind == "file":
+            place.touch()
+        else:
+            os.mkfifo(place)
+        with pytest.raises(EnvironmentUnfitError, match="is no folder: remove it with `recapture images clean`"):
+            make(environments, "a")
+        assert [stored.image for stored in environments.clean()] == ["a"]
+        make(environments, "a")
+
+    @pytest.mark.parametrize("kind", ["link", "FIFO", "folder", "nothing"])
+    def test_what_is_in_the_place_of_a_lock_keeps_no_environment(self, environments, tmp_path, kind):
+        make(environments, "a", "b")
+        folder = folder_of(environments, "a")
+        lock, elsewhere = folder.with_name(f"{folder.name}.lock"), tmp_path / "elsewhere"
+        elsewhere.write_text("precious")
+        lock.unlink()
+        if kind == "link":
+            lock.symlink_to(elsewhere)
+        elif kind == "FIFO":
+            os.mkfifo(lock)
+        elif kind == "folder":
+            lock.mkdir()
+        assert sorted(stored.image for stored in environments.clean()) == ["a", "b"]
+        assert elsewhere.read_text() == "precious"
+        make(environments, "a")
+
     def test_a_link_that_was_left_under_a_temporary_name_blocks_no_later_run(self, environments, tmp_path):
         environments.root.mkdir()
         elsewhere = tmp_path / "elsewhere"

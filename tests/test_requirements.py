@@ -19,14 +19,14 @@ from recapture.images.overlay import make_overlay
 from recapture.images.requirements import (
     Requirements,
     _conflict,
+    beyond_lock,
     build_layer,
     check_against,
-    entries_of,
     to_install,
 )
 from recapture.images.uv import find_uv
 from recapture.machine import pins
-from recapture.machine.pins import find_image, find_release, lock_path, read_lock
+from recapture.machine.pins import find_image, find_release, lock_path
 
 IMAGE = "torch2.6.0-cu124"
 
@@ -120,9 +120,7 @@ def test_packages_of_the_image_are_not_installed_again(tmp_path):
         "numpy==2.1.2 \\\n    --hash=sha256:cc\n"
         "timm @ https://example.org/timm.whl \\\n    --hash=sha256:dd\ntorch==2.6.0\n-e ./local\n"
     )
-    locked = read_lock(lock_path(IMAGE))
-    absent = {name: entry for name, entry in entries_of(resolved).items() if name not in locked}
-    hashed, others = to_install(absent, written(tmp_path, "einops\n"))
+    hashed, others = to_install(beyond_lock(resolved, lock_path(IMAGE)), written(tmp_path, "einops\n"))
     assert hashed == (
         "einops==0.8.1 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n"
         "timm @ https://example.org/timm.whl \\\n    --hash=sha256:dd\n"

@@ -193,17 +193,18 @@ class Environments:
         return (self.root / _unpinned_name(release, requirements)).is_dir()
 
     def stored(self) -> list[Stored]:
-        """Return the complete environments, and links in their place, the least recently used first."""
+        """Return the complete environments, and links and files in their place, the least recently used first."""
         environments = []
         for folder in self.root.iterdir() if self.root.is_dir() else ():
             image, _, digits = folder.name.rpartition("-")
             if folder.name.startswith(".") or len(digits) != _HASH_DIGITS:
                 continue
-            if folder.is_symlink():  # of no use, but in the way
+            if folder.is_symlink() or not folder.is_dir():  # of no use, but in the way
                 environments.append(Stored(image, folder, 0, 0.0))
-            elif folder.is_dir():
+            else:
                 with contextlib.suppress(FileNotFoundError):  # removed by another run
-                    used = self._lock_of(folder.name).stat().st_mtime
+                    lock = self._lock_of(folder.name)
+                    used = (lock if lock.is_file() else folder).stat().st_mtime
                     environments.append(Stored(image, folder, _size(folder), used))
         return sorted(environments, key=lambda environment: environment.used)
 
@@ -240,6 +241,9 @@ class Environments:
                 handle = stack.enter_context(locked(path, wait=True))
             for unfinished in self.root.glob(f".*{_PARTIAL}"):
                 _delete(unfinished)
+            for lock in self.root.glob(f"*-*{_LOCK}"):
+                if lock.is_symlink() or not lock.is_file():  # nobody can hold it, and it would be in the way for ever
+                    _delete(lock)
             yield handle
 
     def _make_room(self, expected: int | None = None) -> None:

@@ -197,12 +197,12 @@ def build_layer(
     create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
     run_uv((*create, "--python", str(base.python), str(partial)), folder=partial.parent, environment=variables)
     resolved = _resolve(uv, image, lock, base.python, requirements, partial, variables)
-    locked = read_lock(lock)
-    absent = {name: entry for name, entry in entries_of(resolved).items() if name not in locked}
     (own,) = partial.glob("lib/python*/site-packages")
     (below,) = base.python.parent.parent.glob("lib/python*/site-packages")
     (own / _BELOW).write_text(f"import site; site.addsitedir({str(below)!r})\n", encoding="utf-8")
-    install(absent, requirements, partial, ("--python", str(partial / "bin" / "python")), variables)
+    install(
+        beyond_lock(resolved, lock), requirements, partial, ("--python", str(partial / "bin" / "python")), variables
+    )
 
 
 def install(
@@ -313,6 +313,12 @@ def to_install(entries: Mapping[str, str], requirements: Requirements) -> tuple[
 def _file(line: str) -> str:
     """Return the last part of the path or address that a requirement names, which may follow a name and ``@``."""
     return Path(line.partition(" @ ")[2] or line).name.split()[0].partition("#")[0]
+
+
+def beyond_lock(resolved: str, lock: Path) -> dict[str, str]:
+    """Return the entries of a resolved file for packages that a lock lacks, by name."""
+    locked = read_lock(lock)
+    return {name: entry for name, entry in entries_of(resolved).items() if name not in locked}
 
 
 def version_of(entry: str) -> str | None:

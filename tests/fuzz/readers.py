@@ -80,7 +80,7 @@ def locks(root: Path) -> None:
 
 def requirements(root: Path) -> None:
     """Read a user's requirements files, compare them with a lock, and say what uv would install of them."""
-    from recapture.images.requirements import Requirements, check_against, to_install
+    from recapture.images.requirements import Requirements, beyond_lock, check_against, to_install
     from recapture.machine.pins import load_images, lock_path
     from tests.fuzz import corpus
 
@@ -88,7 +88,7 @@ def requirements(root: Path) -> None:
     check_against(load_images()[corpus.IMAGE], found)
     found.digest(lock_path(corpus.IMAGE))
     resolved = (root / "resolved.txt").read_text(encoding="utf-8", errors="replace")
-    hashed, others = to_install(resolved, lock_path(corpus.IMAGE), found)
+    hashed, others = to_install(beyond_lock(resolved, lock_path(corpus.IMAGE)), found)
     for line in (*found.options, *hashed.splitlines(), *others.splitlines()):
         _say(ascii(line))
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from observed_calls import kinds, seen, texts
+from planted_trials import ruling
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from recapture.judge.compare import compare
@@ -335,10 +336,29 @@ def test_what_inductor_itself_sets_is_no_difference_and_what_code_sets_is_one(mo
         for changed in (500, 1500, 3000):
             observed = left_by(changed, "/site-packages/setuptools/_vendor")
             assert [each.where for each in compare(untouched, observed).differences] == ["process.recursion_limit"]
+        generator = types.SimpleNamespace(INSTANTIATED_TEMPLATE_DIR_PATH="/tmp/generated")
+        monkeypatch.setitem(sys.modules, "torch.distributed.nn.jit.instantiator", generator)
+        assert compare(untouched, left_by(1000, "/tmp/generated")).differences == []
         observed = left_by(1000, "/of/the/user")
         assert [each.where for each in compare(untouched, observed).differences] == ["process.import_path"]
     finally:
         sys.setrecursionlimit(limit)
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(2000, "pass"), (3000, "wrong")])
+def test_what_inductor_sets_while_it_captures_is_no_difference(limit, verdict):
+    """A package of AOTInductor is compiled in the capture, with the same limit of recursion."""
+
+    def capture(fn, example):
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), limit))
+        return fn
+
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    try:
+        assert ruling(lambda x: x * 2, capture).verdict == verdict
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def test_hooks_that_a_call_adds_are_a_difference():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from conftest import SUITES, results_below, run_in_process
 
 from recapture.base.errors import EnvironmentUnfitError
+from recapture.judge.readiness import blind_to
 from recapture.machine.doctor import Check
 from recapture.pool.protocol import Ended
 from recapture.run import runner, tasks
@@ -34,6 +36,15 @@ class Pool:
         return self.made
 
 
+class Answered:
+    """A pool whose child has described the machine in this way."""
+
+    device = "cpu"
+
+    def __init__(self, answer):
+        self.answer = lambda *_, **__: answer
+
+
 def test_checks_are_waited_for_only_when_they_are_needed():
     pool = Pool([FAULT, SOUND])
     checks = Checks(pool)
@@ -56,6 +67,27 @@ def test_a_machine_that_cannot_be_examined_ends_the_run():
     )  # fmt: skip
     with pytest.raises(EnvironmentUnfitError, match="cannot be examined: OSError: no disk"):
         list(Checks(Pool(died)))
+
+
+@pytest.mark.parametrize("reads_wrongly", [lambda *_: True, lambda *_: False])
+def test_a_judge_that_does_not_see_tensors_differ_ends_the_run(reads_wrongly, monkeypatch, warm, tmp_path, capsys):
+    assert blind_to() is None
+    for user in ("compare", "rounding"):
+        monkeypatch.setattr(f"recapture.judge.{user}.same_bits", reads_wrongly)
+    assert "tensor" in blind_to()
+    blind = tasks.survey(b'"cpu"', lambda _: None)
+    monkeypatch.setattr(runner, "survey", lambda pool: survey(Answered(msgspec.json.decode(blind))))
+    assert run_in_process(f"{SUITES / 'planted' / 'verdicts.py'}::neighbour::eager", "--results", tmp_path) == 3
+    assert "recapture cannot judge tensors of this torch: a" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("conformance.jsonl"))
+
+
+def test_a_judge_that_cannot_read_tensors_says_so(monkeypatch):
+    def gone(_):
+        raise AttributeError("is_leaf")
+
+    monkeypatch.setattr("recapture.judge.snapshot._properties", gone)
+    assert blind_to() == "a tensor is not read, or does not equal itself"
 
 
 def test_a_fault_that_is_found_while_cells_run_is_reported_and_recorded(warm, monkeypatch, tmp_path, capsys):

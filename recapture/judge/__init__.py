@@ -25,5 +25,6 @@ One cell, file by file:
 7. `verdict` turns the events of the cell into a verdict, by seven rules in order. `version` is the number to raise when
    a change of these files can change a verdict.
 
+Before the first cell of a run, `readiness` asks whether planted differences between tensors are seen at all.
 `packing` puts all of this into one archive, for a script that shows the cell where this project is not installed.
 """

@@ -281,15 +281,25 @@ def _set_locale(value: str) -> None:
 
 
 def _import_path() -> list[str]:
-    """Return the folders of `sys.path`, without the one that setuptools appends when it is imported."""
-    return [folder for folder in sys.path if not folder.endswith(_SETUPTOOLS_FOLDER)]
+    """Return the folders of `sys.path`, without those that libraries append when a compiler imports them."""
+    return [folder for folder in sys.path if not _is_appended_by_a_library(folder)]
 
 
 def _set_import_path(before: list[str]) -> None:
-    sys.path[:] = [*before, *(folder for folder in sys.path if folder.endswith(_SETUPTOOLS_FOLDER))]
+    sys.path[:] = [*before, *filter(_is_appended_by_a_library, sys.path)]
+
+
+def _is_appended_by_a_library(folder: Any) -> bool:
+    """Whether setuptools or torch.distributed appends a folder to the import path.
+
+    That of torch.distributed is a temporary one, for the modules that it generates.
+    """
+    generated = getattr(sys.modules.get(_GENERATES_MODULES), "INSTANTIATED_TEMPLATE_DIR_PATH", None)
+    return folder == generated or str(folder).endswith(_SETUPTOOLS_FOLDER)
 
 
 _SETUPTOOLS_FOLDER = str(Path("setuptools", "_vendor"))
+_GENERATES_MODULES = "torch.distributed.nn.jit.instantiator"
 
 
 def _tell_recursion_limit(before: int, after: int) -> str:

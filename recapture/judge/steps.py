@@ -247,8 +247,9 @@ def _effects_of_capture(
     }
     changed = compare_places("capture", state, subject.reachable.describe().snapshot)
     also |= {(difference.where, difference.kind) for difference in compare_places("", state, first.state).differences}
-    settings = [name for name, value in after_flags.items() if value != flags.get(name)]
-    unchanged = told(flags, flags)
+    unchanged, changed_settings = told(flags, flags), told(flags, after_flags)
+    # By what is told, not by the values: a compiler changes some for itself, such as the limit of recursion.
+    settings = [name for name, text in changed_settings.items() if text != unchanged.get(name, text)]
     also |= {(place_of(name), "state") for name, value in first.flags.items() if unchanged.get(name) != value}
     effects = [(difference.where, difference.kind) for difference in (*changed_args.differences, *changed.differences)]
     effects += [(place_of(name), "state") for name in settings]

@@ -38,9 +38,20 @@ Flags = dict[str, Any]
 """Values of torch's global settings, by name."""
 
 SET_BY_TORCH = frozenset(
-    {"DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI", "TRITON_PTXAS_PATH", "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"}
+    {
+        "CUDA_HOME",
+        "CUDA_MODULE_LOADING",
+        "DISABLE_CUPTI_LAZY_REINIT",
+        "KMP_DUPLICATE_LIB_OK",
+        "TEARDOWN_CUPTI",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+        "TRITON_LIBDEVICE_PATH",
+        "TRITON_PTXAS_PATH",
+        "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
+    }
 )
-"""Environment variables that torch sets, once in a process, for its own profiler and code generators."""
+"""Environment variables that torch sets, once in a process, for its own profiler, CUDA and code generators."""
 
 
 def read_settings() -> dict[str, Any]:

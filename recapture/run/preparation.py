@@ -91,7 +91,7 @@ def _info(suite: SuiteFile, answer: SuiteInfo | Ended) -> SuiteInfo:
 
 def begin_survey(pool: WorkerPool) -> None:
     """Start the work of `survey` in the background, so that suites can be collected meanwhile."""
-    for task in (tasks.ENVIRONMENT, tasks.CHECKS):
+    for task in (tasks.SURVEY, tasks.CHECKS):
         pool.ask(task, pool.device, timeout=SURVEY_SECONDS)
 
 
@@ -134,11 +134,17 @@ class Checks:
 def survey(pool: WorkerPool) -> tuple[Checks, Environment]:
     """Describe the machine, in a child process, because CUDA is initialised; return its checks, which may still run.
 
-    Raises EnvironmentUnfitError if that fails, or if the device is missing; then nothing waits for the checks.
+    Raises EnvironmentUnfitError if that fails, if the device is missing, or if the judge does not see differences
+    between tensors of this torch; then nothing waits for the checks.
     """
-    environment = pool.answer(tasks.ENVIRONMENT, pool.device, Environment, timeout=SURVEY_SECONDS)
+    environment: Environment | str | Ended
+    environment = pool.answer(tasks.SURVEY, pool.device, Environment | str, timeout=SURVEY_SECONDS)  # type: ignore[arg-type]
     if isinstance(environment, Ended):
         raise _unexamined(environment)
+    if isinstance(environment, str):
+        raise EnvironmentUnfitError(
+            f"recapture cannot judge tensors of this torch: {environment}; this is its own fault, please report it"
+        )
     if pool.device == "cuda" and environment.capability == "cpu":
         raise EnvironmentUnfitError("no CUDA device is visible to torch here; run with --device cpu")
     pool.device_works = environment.capability != "cpu"

@@ -20,6 +20,7 @@ import msgspec
 from recapture.base.by_name import load
 from recapture.cases.collection import collect_suite, make_neighbours_importable
 from recapture.cases.compilers import builtin_compilers
+from recapture.judge.readiness import blind_to
 from recapture.judge.torch_state import read_settings
 from recapture.pool.protocol import task_name
 from recapture.pool.worker import Reusable
@@ -114,6 +115,11 @@ def environment(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     return msgspec.json.encode(describe(msgspec.json.decode(payload, type=str)))
 
 
+def survey(payload: bytes, enter: Callable[[str], None]) -> bytes:
+    """Describe the machine as `environment` does, or return a text: what the judge does not see here."""
+    return environment(payload, enter) if (blind := blind_to()) is None else msgspec.json.encode(blind)
+
+
 class ProcessState:
     """The state of this process that a cell could change: torch's settings, the environment, functions of torch.
 
@@ -202,3 +208,4 @@ KNOWN_CELL = task_name(known_cell)
 COLLECT = task_name(collect)
 CHECKS = task_name(checks)
 ENVIRONMENT = task_name(environment)
+SURVEY = task_name(survey)

@@ -374,3 +374,55 @@ def test_a_trace_is_not_warned_about_where_a_user_has_to_give_a_number(lint):
     assert lint(source.replace("scale: float", "scale: torch.Tensor"), compilers=("jit.trace",)) == [
         (4, "branch-on-size")
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "behaviour", "is_sure"),
+    [
+        ("def f(x):\n    print(x.shape)\n    return x * 2", "print-in-forward", True),
+        ("def f(x):\n    if x.shape[0] > 9:\n        print(x.shape)\n    return x * 2", "print-in-forward", False),
+        ("import logging\nlog = logging.getLogger()\ndef f(x):\n    log.info(x)\n    return x.abs()", "logging-in-forward", True),
+        ("import os\ndef f(x):\n    return x.abs() * int(os.environ['N'])", "environment-variable", True),
+        ("T = {'n': 2}\ndef set_n(n):\n    T['n'] = n\ndef f(x):\n    return x.abs() * T['n']", "global-setting", True),
+        ("def f(x):\n    torch.manual_seed(3)\n    return x.abs()", "manual-seed-inside", True),
+        ("def f(x):\n    s = torch.get_rng_state()\n    torch.manual_seed(3)\n    torch.set_rng_state(s)\n    return x.abs()", "manual-seed-inside", False),
+        ("@torch.no_grad()\ndef g(x):\n    return x.abs()\ndef f(x):\n    return x.abs() - g(x)", "no-grad-inside", True),
+    ],
+)  # fmt: skip
+def test_what_lies_outside_the_arguments_is_told_and_less_sure_in_a_branch(lint, source, behaviour, is_sure):
+    source = f"import torch\n{source}\n"
+    told = {name for _, name in lint(source, compilers=("compile", "export", "export:nonstrict", "jit.trace"))}
+    assert (behaviour in told) is is_sure
+    every = lint(source, compilers=("export", "export:nonstrict", "compile", "jit.trace"), every=True)
+    assert behaviour in {name for _, name in every}
+
+
+def test_a_setting_that_no_function_changes_has_no_warning(lint):
+    assert lint("import torch\nT = {'n': 2}\ndef f(x):\n    return x.abs() * T['n']\n", every=True) == []
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "is_sure"),
+    [
+        ("x.round()", "grad", True),
+        ("x.clone()", "-grad", True),
+        ("x.view_as(x)", "grad", False),
+        ("x * x.sigmoid()", "grad * 2", False),
+    ],
+)
+def test_a_backward_that_visibly_gives_another_gradient_is_sure(lint, forward, backward, is_sure):
+    source = f"""
+        import torch
+        class Own(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return {forward}
+            @staticmethod
+            def backward(ctx, grad):
+                return {backward}
+        def f(x):
+            return Own.apply(x.abs())
+        """
+    told = [(11, "custom-autograd-function")]
+    assert lint(source, compilers=("export",)) == (told if is_sure else [])
+    assert lint(source, compilers=("export",), every=True) == told

@@ -56,8 +56,10 @@ class Reader:
         self.changed: set[str] = set()
         self.declared_global: set[str] = set()
         self.generators: set[str] = set()
+        self.defaultdicts: set[str] = set()
         self.casts: dict[str, ast.expr] = {}
         self._unusual = unusual_parts(captured.node)
+        self._conditional: set[int] | None = None
         arguments = captured.node.args
         every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         self.parameters = {argument.arg for argument in every} - {"self", "cls"}
@@ -84,6 +86,17 @@ class Reader:
             and node.id not in self.assigned
             and self.of(node).kind != "tensor"
         )
+
+    def is_conditional(self, node: ast.AST) -> bool:
+        """Whether a node of the function is inside an `if`, or handles an exception."""
+        if self._conditional is None:
+            blocks = (
+                [*inner.body, *inner.orelse] if isinstance(inner, ast.If) else inner.body
+                for inner in ast.walk(self.captured.node)
+                if isinstance(inner, (ast.If, ast.ExceptHandler))
+            )
+            self._conditional = {id(part) for block in blocks for statement in block for part in ast.walk(statement)}
+        return id(node) in self._conditional
 
     def is_global(self, node: ast.AST) -> bool:
         """Whether an expression is a name that the file assigns outside functions, and this function does not."""
@@ -148,6 +161,8 @@ class Reader:
                 if isinstance(target, ast.Name):
                     if isinstance(node.value, ast.GeneratorExp):
                         self.generators.add(target.id)
+                    if isinstance(node.value, ast.Call) and self.full(node.value.func) == "collections.defaultdict":
+                        self.defaultdicts.add(target.id)
                     if is_cast(node.value, self):
                         self.casts[target.id] = node.value
                     elif target.id not in {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}:

@@ -72,7 +72,11 @@ class Captured:
 
 @dataclass
 class SourceText:
-    """One file: its tree, what its imports stand for, its functions and classes by name, and its suppressions."""
+    """One file: its tree, what its imports stand for, its functions and classes by name, and its suppressions.
+
+    `globals` has what the file assigns to names outside functions. `changes` has the places inside functions that
+    change a global object: by its name and an attribute, or its name and an empty text for its items.
+    """
 
     path: Path
     tree: ast.Module
@@ -80,7 +84,8 @@ class SourceText:
     noqa: dict[int, frozenset[str]]
     functions: dict[str, Function] = field(default_factory=dict)
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
-    globals: set[str] = field(default_factory=set)
+    globals: dict[str, ast.expr | None] = field(default_factory=dict)
+    changes: dict[tuple[str, str], list[ast.AST]] = field(default_factory=dict)
 
     def suppressed(self, behaviour: str, lines: Sequence[int]) -> bool:
         """Whether a comment on one of some lines turns a warning off."""
@@ -142,8 +147,27 @@ def read_source(path: Path) -> SourceText:
                 source.classes.setdefault(inner.name, inner)
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            source.globals.update(target.id for target in targets if isinstance(target, ast.Name))
+            source.globals.update({target.id: node.value for target in targets if isinstance(target, ast.Name)})
+    for function in ast.walk(tree):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            for inner in ast.walk(function):
+                for changed in _changed(inner):
+                    if changed[0] in source.globals:
+                        source.changes.setdefault(changed, []).append(inner)
     return source
+
+
+def _changed(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the name of an object that a node changes, with the attribute; empty for an item."""
+    if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+        if isinstance(node.value, ast.Name):
+            yield node.value.id, node.attr if isinstance(node, ast.Attribute) else ""
+    elif isinstance(node, ast.Call):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="update" | "setdefault")):
+                yield name, ""
+            case ast.Call(func=ast.Name(id="setattr"), args=[ast.Name(id=name), ast.Constant(value=str(attribute)), _]):
+                yield name, attribute
 
 
 def tensor_arguments(node: Function, names: Names) -> dict[str, Value]:

@@ -277,6 +277,8 @@ class Values:
             return self._torch_call(function, arguments)
         name = self.names.full(node.func)
         if name.startswith(("numpy.", "scipy.")):
+            if name == "numpy.arange":
+                return Value("array", made_by="arange")
             return Value("array") if any(value.kind in ("tensor", "array") for value in arguments) else UNKNOWN
         if name.startswith("math."):
             return self._of_number(arguments)

@@ -9,6 +9,7 @@ from recapture.tools.lint.patterns import arrays as arrays
 from recapture.tools.lint.patterns import conditions as conditions
 from recapture.tools.lint.patterns import modules as modules
 from recapture.tools.lint.patterns import numbers as numbers
+from recapture.tools.lint.patterns import outside as outside
 from recapture.tools.lint.patterns import results as results
 from recapture.tools.lint.patterns import side_effects as side_effects
 from recapture.tools.lint.patterns import writes as writes

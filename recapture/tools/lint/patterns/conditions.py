@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from recapture.tools.lint.reader import CONDITIONS, Found, Reader, conditions_of, pattern
+from recapture.tools.lint.reader import CONDITIONS, Found, Reader, atoms, conditions_of, pattern
 from recapture.tools.lint.values import Value
 
 OF_A_CONDITION = {
@@ -122,3 +122,40 @@ def _identity(node: ast.AST, reader: Reader) -> Iterator[Found]:
         left, right = reader.of(node.left), reader.of(node.comparators[0])
         if left.argument and right.argument and ast.unparse(node.left) != ast.unparse(node.comparators[0]):
             yield Found("is-between-tensors", node)
+
+
+@pattern("optional-argument", "isinstance-of-argument", nodes=(ast.If, ast.IfExp))
+def _forms(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    """Yield paths for an absent argument or another type: wrong for a caller who later gives the other one."""
+    for atom in conditions_of(node):
+        match atom:
+            case ast.Compare(
+                left=ast.Name() as tested, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]
+            ):
+                if reader.is_parameter(tested) or reader.of(tested).argument:
+                    yield Found("optional-argument", atom, sure=False)
+            case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name() as tested, _]):
+                if reader.of(tested).argument:
+                    yield Found("isinstance-of-argument", atom, sure=False)
+
+
+@pattern("assert-on-tensor-value", nodes=(ast.Assert,))
+def _asserts(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, ast.Assert)
+    if any(reader.of(atom).kind in ("tensor", "value") for atom in atoms(node.test)):
+        yield Found("assert-on-tensor-value", node)
+
+
+@pattern("dict-order", "itertools-groupby", nodes=(ast.For, ast.comprehension))
+def _orders(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, (ast.For, ast.comprehension))
+    iterated = node.iter
+    if not isinstance(iterated, ast.Call):
+        return
+    if reader.full(iterated.func) == "itertools.groupby":
+        yield Found("itertools-groupby", iterated)
+    elif isinstance(iterated.func, ast.Name) and iterated.func.id == "enumerate" and iterated.args:
+        match iterated.args[0]:
+            case ast.Call(func=ast.Attribute(value=ast.Name() as owner, attr="items" | "values" | "keys")):
+                if reader.is_parameter(owner):
+                    yield Found("dict-order", iterated)

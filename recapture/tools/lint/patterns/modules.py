@@ -20,6 +20,7 @@ HOOKS = frozenset(
 @pattern(
     "counter-on-module",
     "buffer-rebound",
+    "buffer-changed-inplace",
     "attribute-set-in-forward",
     "cached-table",
     nodes=(ast.FunctionDef,),
@@ -39,15 +40,14 @@ def _attributes(node: ast.AST, reader: Reader) -> Iterator[Found]:
                 continue
             if _read_before(node, target, inner):
                 behaviour = _of_attribute(target.attr, inner, node, buffers)
-                if behaviour:
-                    yield Found(behaviour, target)
+                yield Found(behaviour, target)
 
 
 def _of_attribute(name: str, statement: ast.AST, function: ast.AST, buffers: dict[str, bool]) -> str:
-    """Return the behaviour of an attribute that is assigned; empty for a buffer that is changed in place."""
+    """Return the behaviour of an attribute that is assigned."""
     if isinstance(statement, ast.AugAssign):
         if name in buffers:
-            return ""
+            return "buffer-changed-inplace"
         return "counter-on-module" if isinstance(statement.value, ast.Constant) else "attribute-set-in-forward"
     if buffers.get(name):
         return "buffer-rebound"
@@ -115,6 +115,7 @@ def _methods(node: ast.AST, reader: Reader) -> Iterator[Found]:
 @pattern(
     "custom-autograd-function",
     "set-materialize-grads",
+    "mark-non-differentiable",
     "autograd-grad-inside",
     "functions-near-zero",
     nodes=(ast.Call,),
@@ -130,17 +131,51 @@ def _gradients(node: ast.AST, reader: Reader) -> Iterator[Found]:
         owner = reader.source.classes.get(node.func.value.id)
         if owner is not None and reader.source.is_function(owner):
             text = ast.unparse(owner)
-            keeps_none = "set_materialize_grads(False)" in text
-            # Most are written to save memory: what a compiler makes of their forward has the same gradient.
-            yield Found("set-materialize-grads" if keeps_none else "custom-autograd-function", node, sure=keeps_none)
+            if "set_materialize_grads(False)" in text:
+                yield Found("set-materialize-grads", node)
+            elif "mark_non_differentiable(" in text:
+                yield Found("mark-non-differentiable", node)
+            else:
+                # Most are written to save memory: what a compiler makes of their forward has the same gradient.
+                yield Found("custom-autograd-function", node, sure=_replaces_the_gradient(owner))
+
+
+ROUNDS = frozenset({"round", "round_", "floor", "floor_", "ceil", "ceil_", "trunc", "trunc_", "sign", "sign_"})
+"""Functions whose derivative is zero, so that a backward beside one is there to give another gradient."""
+
+
+def _replaces_the_gradient(owner: ast.ClassDef) -> bool:
+    """Whether the backward of a Function visibly gives another gradient than that of its forward."""
+    methods = {method.name: method for method in owner.body if isinstance(method, ast.FunctionDef)}
+    forward, backward = methods.get("forward"), methods.get("backward")
+    if forward is None or backward is None:
+        return False
+    calls = (inner.func for inner in ast.walk(forward) if isinstance(inner, ast.Call))
+    names = {function.attr for function in calls if isinstance(function, ast.Attribute)}
+    if names & ROUNDS:
+        return True
+    returned = [inner.value for inner in ast.walk(backward) if isinstance(inner, ast.Return) and inner.value]
+    scales = any(isinstance(inner, (ast.BinOp, ast.UnaryOp)) for value in returned for inner in ast.walk(value))
+    computes = any(isinstance(inner, ast.BinOp) for inner in ast.walk(forward)) or not names <= {"clone", "view_as"}
+    return scales and not computes
+
+
+NO_GRAD = frozenset({"torch.no_grad", "torch.enable_grad"})
+
+
+@pattern("no-grad-inside", nodes=(ast.Call,))
+def _calls_no_grad(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    """Yield calls of functions of the file that are decorated with `no_grad`."""
+    assert isinstance(node, ast.Call)
+    function = reader.source.functions.get(node.func.id) if isinstance(node.func, ast.Name) else None
+    decorators = function.decorator_list if function is not None else []
+    if any(reader.full(part.func if isinstance(part, ast.Call) else part) in NO_GRAD for part in decorators):
+        yield Found("no-grad-inside", node)
 
 
 @pattern("no-grad-inside", nodes=(ast.With,))
 def _no_grad(node: ast.AST, reader: Reader) -> Iterator[Found]:
     assert isinstance(node, ast.With)
     for item in node.items:
-        if isinstance(item.context_expr, ast.Call) and reader.full(item.context_expr.func) in (
-            "torch.no_grad",
-            "torch.enable_grad",
-        ):
+        if isinstance(item.context_expr, ast.Call) and reader.full(item.context_expr.func) in NO_GRAD:
             yield Found("no-grad-inside", item.context_expr)

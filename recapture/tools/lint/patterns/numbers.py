@@ -94,3 +94,15 @@ def _finfo(node: ast.AST, reader: Reader) -> Iterator[Found]:
     asks = reader.full(node.func) in ("torch.finfo", "torch.iinfo") and node.args
     if asks and reader.captured.owner is None and reader.of(node.args[0]).kind == "dtype":
         yield Found("finfo-min-mask", node)
+
+
+@pattern("result-type", "pad-to-multiple", nodes=(ast.Call,))
+def _calls_of_torch(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, ast.Call)
+    name = reader.full(node.func)
+    if name == "torch.result_type":
+        yield Found("result-type", node)
+    elif name in ("torch.nn.functional.pad", "torch.pad"):
+        remainders = (inner for part in node.args[1:] for inner in ast.walk(part) if isinstance(inner, ast.BinOp))
+        if any(isinstance(inner.op, ast.Mod) and reader.of(inner.left).kind == "size" for inner in remainders):
+            yield Found("pad-to-multiple", node)

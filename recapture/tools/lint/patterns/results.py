@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from recapture.tools.lint.reader import Found, Reader, pattern
 
 
-@pattern("torch-size-in-result", "shape-ints-in-result", "plus-zero-returns-argument", nodes=(ast.Return,))
+@pattern(
+    "torch-size-in-result",
+    "shape-ints-in-result",
+    "dtype-in-result",
+    "plus-zero-returns-argument",
+    nodes=(ast.Return,),
+)
 def _results(node: ast.AST, reader: Reader) -> Iterator[Found]:
     assert isinstance(node, ast.Return)
     if node.value is None or not reader.captured.is_entry:
@@ -19,6 +25,8 @@ def _results(node: ast.AST, reader: Reader) -> Iterator[Found]:
             yield Found("torch-size-in-result", part)
         elif kind == "size":
             yield Found("shape-ints-in-result", part)
+        elif kind == "dtype" and isinstance(part, ast.Attribute):
+            yield Found("dtype-in-result", part)
         elif _changes_nothing(part, reader):
             yield Found("plus-zero-returns-argument", part)
 
@@ -53,3 +61,10 @@ def _unpacking(node: ast.AST, _reader: Reader) -> Iterator[Found]:
     parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
     if isinstance(node.value, ast.GeneratorExp) and any(isinstance(part, ast.Starred) for part in parts):
         yield Found("unpack-generator", node)
+
+
+@pattern("defaultdict", nodes=(ast.Return,))
+def _defaults(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, ast.Return)
+    if isinstance(node.value, ast.Name) and node.value.id in reader.defaultdicts:
+        yield Found("defaultdict", node.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from recapture.tools.lint.reader import Found, Reader, pattern, stored_names, targets_of
 from recapture.tools.lint.source import Captured, Function
@@ -11,6 +11,8 @@ from recapture.tools.lint.values import words
 
 CHANGES_A_LIST = words("append extend insert pop remove clear reverse sort popleft appendleft")
 CHANGES_A_DICT = frozenset({"update", "setdefault", "popitem"})
+DRAWS = words("random randint uniform choice randrange")
+READS_A_STATE = frozenset({"torch.get_rng_state", "torch.random.get_rng_state"})
 SEEDS = frozenset({"torch.manual_seed", "torch.random.manual_seed", "torch.set_rng_state"})
 
 
@@ -76,17 +78,17 @@ def _random(node: ast.AST, reader: Reader) -> Iterator[Found]:
     assert isinstance(node, ast.Call)
     name = reader.full(node.func)
     if name in SEEDS:
-        yield Found("manual-seed-inside", node)
+        yield Found("manual-seed-inside", node, sure=not _calls(reader, READS_A_STATE))
     elif name.startswith("numpy.random.") and name.rpartition(".")[2] not in ("default_rng", "RandomState", "seed"):
         yield Found("numpy-random", node)
-    elif name.startswith("random.") and name.partition(".")[2] in (
-        "random",
-        "randint",
-        "uniform",
-        "choice",
-        "randrange",
-    ):
-        yield Found("python-random", node)
+    elif name.startswith("random.") and name.partition(".")[2] in DRAWS:
+        yield Found("python-random", node, sure=not _calls(reader, {"random.seed"}))
+
+
+def _calls(reader: Reader, names: Collection[str]) -> bool:
+    """Whether the function calls one of some functions: what restores a state, or seeds, draws the same each time."""
+    calls = (inner for inner in ast.walk(reader.captured.node) if isinstance(inner, ast.Call))
+    return any(reader.full(call.func) in names for call in calls)
 
 
 @pattern("catch-missing-key", "catch-zero-division", nodes=(ast.Try,))

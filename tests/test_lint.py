@@ -426,3 +426,15 @@ def test_a_backward_that_visibly_gives_another_gradient_is_sure(lint, forward, b
     told = [(11, "custom-autograd-function")]
     assert lint(source, compilers=("export",)) == (told if is_sure else [])
     assert lint(source, compilers=("export",), every=True) == told
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x, wide: bool):\n    if wide:\n        y = x.abs().to(x.dtype)\n    else:\n        y = x.clone()\n    return y",
+        "def f(x):\n    dtype = x.dtype\n    return convert_dtype(x.abs(), dtype)",
+        "def f(x: torch.Tensor, mean: list[float]):\n    return x.sub(torch.as_tensor(mean, dtype=x.dtype))",
+    ],
+)
+def test_a_cast_in_one_branch_or_by_a_function_and_a_list_of_numbers_are_told(lint, source):
+    assert "cast-to-dtype-of-argument" in {name for _, name in lint(f"import torch\n{source}\n", compilers=("export",))}

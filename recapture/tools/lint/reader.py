@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -63,6 +64,8 @@ class Reader:
         arguments = captured.node.args
         every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         self.parameters = {argument.arg for argument in every} - {"self", "cls"}
+        annotated = [(argument.arg, ast.unparse(argument.annotation)) for argument in every if argument.annotation]
+        self.sequences = {name for name, text in annotated if re.search(r"\b(?:[Ll]ist|[Tt]uple|Sequence)\b", text)}
 
     def read(self) -> list[Found]:
         """Return what the patterns find in the function."""
@@ -148,10 +151,21 @@ class Reader:
                 if isinstance(inner, ast.expr):
                     self._expression(inner)
         self._bind(node)
+        if isinstance(node, ast.If):
+            self._branches(node)
+            return
         for name in ("body", "orelse", "finalbody"):
             self._block(getattr(node, name, ()))
         for handler in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
             self._block(handler.body)
+
+    def _branches(self, node: ast.If) -> None:
+        """Read both branches of an `if`; what one of them casts may be cast after it."""
+        before = dict(self.casts)
+        self._block(node.body)
+        after, self.casts = self.casts, before
+        self._block(node.orelse)
+        self.casts = after | self.casts
 
     def _bind(self, node: ast.stmt) -> None:
         """Note what the names that a statement assigns hold from here on."""
@@ -233,18 +247,25 @@ def only_checks(node: ast.AST) -> bool:
     )
 
 
+CONVERTS = re.compile(r"dtype|cast|convert", re.IGNORECASE)
+"""What the name of a function has that converts a tensor to a dtype."""
+
+
 def is_cast(node: ast.expr, reader: Reader) -> bool:
-    """Whether an expression is ``tensor.to(dtype of an argument)`` or ``tensor.type_as(argument)``."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "type_as":
-        return bool(node.args) and reader.of(node.args[0]).argument
-    if (
-        not isinstance(node, ast.Call)
-        or not isinstance(node.func, ast.Attribute)
-        or node.func.attr not in ("to", "type")
-    ):
+    """Whether an expression is cast to the dtype of an argument.
+
+    That is ``tensor.to(dtype)``, ``tensor.type_as(argument)``, or a function such as ``convert_dtype(tensor, dtype)``.
+    """
+    if not isinstance(node, ast.Call):
         return False
-    given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dtype")]
-    return any(is_dtype_of_argument(part, reader) for part in given)
+    method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    if method == "type_as":
+        return bool(node.args) and reader.of(node.args[0]).argument
+    name = method or ast.unparse(node.func)
+    dtypes = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dtype")]
+    if method not in ("to", "type"):
+        dtypes = dtypes[1:] if CONVERTS.search(name) else []
+    return any(is_dtype_of_argument(part, reader) for part in dtypes)
 
 
 def is_dtype_of_argument(node: ast.expr, reader: Reader) -> bool:

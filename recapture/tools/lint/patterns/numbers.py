@@ -72,7 +72,7 @@ def _casts(node: ast.AST, reader: Reader) -> Iterator[Found]:
         for keyword in node.keywords:
             if keyword.arg == "dtype" and is_dtype_of_argument(keyword.value, reader):
                 # One number alone does not decide the dtype of a result: the other operand does.
-                is_single = reader.full(node.func) in SINGLE_NUMBERS and not _is_sequence(node.args[:1])
+                is_single = reader.full(node.func) in SINGLE_NUMBERS and not _is_sequence(node.args[:1], reader)
                 yield Found("cast-to-dtype-of-argument", node, sure=not is_single)
 
 
@@ -83,9 +83,10 @@ def _computes_in_float(node: ast.AST) -> bool:
     return "float" in names or "torch.float32" in ast.unparse(node)
 
 
-def _is_sequence(nodes: Sequence[ast.expr]) -> bool:
-    """Whether an expression visibly holds several numbers."""
-    return any(isinstance(node, (ast.List, ast.Tuple, ast.ListComp)) for node in nodes)
+def _is_sequence(nodes: Sequence[ast.expr], reader: Reader) -> bool:
+    """Whether an expression holds several numbers: it is a list, or an argument that is annotated as one."""
+    is_list = any(isinstance(node, (ast.List, ast.Tuple, ast.ListComp)) for node in nodes)
+    return is_list or any(isinstance(node, ast.Name) and node.id in reader.sequences for node in nodes)
 
 
 @pattern("finfo-min-mask", nodes=(ast.Call,))

@@ -254,6 +254,13 @@ def test_a_number_decides_by_its_interval(planted, capsys):
 
 
 @pytest.mark.slow
+def test_a_command_that_writes_into_its_folder_is_found_again(planted, capsys):
+    program = f"{VERSIONS}\nprint('x=%d' % (v('torch') >= (2, 9, 1)))\nopen('log.txt', 'a').write('x')"
+    words = ("--across", "2.9.0,2.9.1", "--metric", "x=([01])", "--worse", "higher", "--repeat", "2")
+    assert bisected(capsys, *words, program=program)["culprit"] == "torch"
+
+
+@pytest.mark.slow
 def test_status_125_is_no_answer_and_a_mixture_that_breaks_otherwise_is_none_either(planted, capsys):
     program = (
         f"{VERSIONS}\nif v('torch') == (2, 9, 0): sys.exit(125)\n"

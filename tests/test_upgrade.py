@@ -19,13 +19,14 @@ from xml.etree import ElementTree as ET
 
 import psutil
 import pytest
+from packaging.version import Version
 from planted_releases import PlantedReleases
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.base.locks import locked
 from recapture.command.main import _run
 from recapture.images.interpreter import Interpreter
-from recapture.tools.upgrade import process_counts, pytest_outcomes, rounds
+from recapture.tools.upgrade import compile_counts, process_counts, pytest_outcomes, rounds
 from recapture.tools.upgrade.comparison import TestHistory, compare, grouped
 from recapture.tools.upgrade.compile_counts import FrameCounts, frame_changes
 from recapture.tools.upgrade.outcomes import OutcomeFile, TestOutcome, failure
@@ -678,6 +679,24 @@ def test_a_function_with_more_breaks_than_the_baseline_fails_the_gate(project, c
     assert json.loads((project / "b.json").read_text())["releases"]["here"]["frames"] == {
         "test_it.py:helper": {"breaks": 1}
     }
+
+
+def test_what_an_old_torch_does_not_tell_is_unknown_and_not_zero(project, capsys, monkeypatch):
+    write(project, COMPILED.replace("SIZES", "(2,)"))
+    words = ("upgrade", "--across", "here", "--confirm", "0", "--runs", "1", "--frames")
+    python = ("--", sys.executable, "-m", "pytest", "-q")
+    with monkeypatch.context() as patch:
+        patch.setattr(compile_counts, "FIRST_TRACED", Version("99"))
+        assert _run([*words, "--write-baseline", "b.json", *python]) == 0
+        assert "graph breaks and recompiles are unknown: torch is older than 99 on here" in capsys.readouterr().out
+    assert json.loads((project / "b.json").read_text())["releases"]["here"]["frames"] is None
+    assert _run(["upgrade", "--across", "here", "--baseline", "b.json", "--again", *python]) == 0
+    out = capsys.readouterr().out
+    assert "graph breaks and recompiles are unknown: torch is older than" in out
+    assert "0 breaks" not in out
+    (project / "b.json").write_text((project / "b.json").read_text().replace(',\n   "frames": null', ""))
+    assert _run(["upgrade", "--across", "here", "--baseline", "b.json", "--frames", *python]) == 0
+    assert "are unknown: they were not counted in here of the baseline file" in capsys.readouterr().out
 
 
 def test_a_function_that_counts_otherwise_each_time_is_left_out():

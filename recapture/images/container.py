@@ -53,7 +53,7 @@ _SPOOL = 64 << 20
 """Bytes of results kept in memory during copying; larger results go to a temporary file."""
 
 
-_OWNER = "org.recapture.owner"
+OWNER = "org.recapture.owner"
 """Label of a container with the host and process id of the run that created it."""
 
 _WITHOUT_RESULTS = ("check", "doctor")
@@ -134,7 +134,7 @@ def run_image(
         arguments = ("--device", "cuda", *arguments)
     with reporting(client, "the container engine stopped answering"):
         digest = image_digest(client, image)
-        _clear_left_behind(client)
+        clear_left_behind(client)
         place = (Mounted if is_local(client) else Copied)(client, results)
     with place, reporting(client, _engine_stopped(options, place)):
         words = [command, *_give_cases(arguments, place)]
@@ -146,7 +146,7 @@ def run_image(
             "user": place.user,
             "command": words,
             "environment": {"RECAPTURE_IMAGE_DIGEST": digest},
-            "labels": {_OWNER: _this_process(), **place.labels},
+            "labels": {OWNER: this_process(), **place.labels},
             "mounts": place.mounts,
         }
         return _in_container(client, settings, place, options, write)
@@ -300,14 +300,15 @@ def _results_folder(results: Path) -> Path:
     return results.resolve()
 
 
-def _this_process() -> str:
+def this_process() -> str:
+    """Return the host and process id of this process, as a label of its containers."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _clear_left_behind(client: Any) -> None:
+def clear_left_behind(client: Any) -> None:
     """Collect and remove containers whose run on this machine has died, as when an engine or client was killed."""
-    for container in client.containers.list(all=True, filters={"label": _OWNER}, ignore_removed=True):
-        host, _, pid = container.labels[_OWNER].rpartition(":")
+    for container in client.containers.list(all=True, filters={"label": OWNER}, ignore_removed=True):
+        host, _, pid = container.labels[OWNER].rpartition(":")
         if host != socket.gethostname() or Path("/proc", pid).exists():
             continue
         container.stop(timeout=_STOP_SECONDS)

@@ -24,7 +24,16 @@ from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.locks import LockedError, locked
 from recapture.base.option_fields import GIB
 from recapture.images.interpreter import Interpreter, check_installed
-from recapture.images.requirements import LAYER, LAYER_BYTES, Requirements, build_layer, check_against, layer_on
+from recapture.images.requirements import (
+    LAYER,
+    LAYER_BYTES,
+    Requirements,
+    build_layer,
+    check_against,
+    layer_on,
+    put_on_environment,
+    put_on_image,
+)
 from recapture.images.uv import find_python, find_uv, run_uv
 from recapture.machine.pins import lock_hash, lock_path
 
@@ -145,10 +154,34 @@ class Environments:
 
             def make(handle: int) -> None:
                 self._make_room(LAYER_BYTES)
-                self._make_layer(image, name, handle, base, requirements, mixed)
+                with self._made_layer(image, name, base, requirements, mixed) as partial:
+                    put_on_environment(partial, base)
+                    if mixed is None:  # a mixed lock belongs to no image
+                        changes = f"{_names(requirements)} changes packages of the image"
+                        check_installed(layer_on(base, partial, handle), image, changes)
 
             with self._present(name, make) as (held, _):
                 yield layer_on(base, self.root / name, held)
+
+    @contextlib.contextmanager
+    def use_container_layer(self, image: Image, requirements: Requirements, python: str) -> Iterator[Path]:
+        """Yield a layer for `python`, the path of the Python in a container's image; it is kept in this context.
+
+        It is made with a Python of the same version of this machine. Raises what `use_with` raises.
+        """
+        check_against(image, requirements)
+        digest = hashlib.sha256(f"{requirements.digest(lock_path(image.name))} {python}".encode()).hexdigest()
+        name = f"{image.name}{LAYER}-{digest[:_HASH_DIGITS]}"
+
+        def make(_: int) -> None:
+            self._make_room(LAYER_BYTES)
+            local = find_python(image.python)
+            base = Interpreter.of_environment(local.parent.parent, keep_open=())._replace(python=local)
+            with self._made_layer(image, name, base, requirements) as partial:
+                put_on_image(partial, self.root / name, python)
+
+        with self._present(name, make):
+            yield self.root / name
 
     @contextlib.contextmanager
     def _present(self, name: str, make: Callable[[int], object]) -> Iterator[tuple[int, bool]]:
@@ -328,18 +361,12 @@ class Environments:
         with self._published(uv, python, name, handle, install, folder=Path.cwd()):
             pass
 
-    def _make_layer(
-        self,
-        image: Image,
-        name: str,
-        handle: int,
-        base: Interpreter,
-        requirements: Requirements,
-        mixed: Path | None = None,
-    ) -> None:
-        """Make a layer under a temporary name, check that it shadows no package of the image, and publish it."""
-        names = ", ".join(path.name for path in requirements.files)
-        self.show(f"installing {names} for {image.name}")
+    @contextlib.contextmanager
+    def _made_layer(
+        self, image: Image, name: str, base: Interpreter, requirements: Requirements, mixed: Path | None = None
+    ) -> Iterator[Path]:
+        """Make a layer under a temporary name, yield it to be put on what is below it, and publish it after that."""
+        self.show(f"installing {_names(requirements)} for {image.name}")
         started = time.monotonic()
         partial = self.root / f".{name}{_PARTIAL}"
         variables = dict(base.variables)
@@ -347,8 +374,7 @@ class Environments:
         try:
             partial.mkdir(mode=0o700)
             build_layer(image, base, requirements, partial, variables, mixed)
-            if mixed is None:  # a mixed lock belongs to no image
-                check_installed(layer_on(base, partial, handle), image, f"{names} changes packages of the image")
+            yield partial
             self._lock_of(name).touch()
             partial.rename(self.root / name)
         finally:
@@ -369,6 +395,10 @@ class Environments:
 
     def _lock_of(self, name: str) -> Path:
         return self.root / f"{name}{_LOCK}"
+
+
+def _names(requirements: Requirements) -> str:
+    return ", ".join(path.name for path in requirements.files)
 
 
 def _delete(path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,9 @@ LAYER_BYTES = 2 << 30
 """Bytes that must be free for a new layer."""
 
 _BELOW = "recapture_environment_below.pth"
+
+IMAGE_FILE = "recapture_layer.pth"
+"""The file of a layer that makes the Python of a container's image find it."""
 
 _HASH = re.compile(r"\s--hash[=\s]\s*(\S+)")
 _LOCAL = re.compile(r"(?:(?:-e|--editable)[\s=]+)?\.{1,2}(?:/|$)")
@@ -197,9 +201,6 @@ def build_layer(
     create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
     run_uv((*create, "--python", str(base.python), str(partial)), folder=partial.parent, environment=variables)
     resolved = _resolve(uv, image, lock, base.python, requirements, partial, variables)
-    (own,) = partial.glob("lib/python*/site-packages")
-    (below,) = base.python.parent.parent.glob("lib/python*/site-packages")
-    (own / _BELOW).write_text(f"import site; site.addsitedir({str(below)!r})\n", encoding="utf-8")
     install(
         beyond_lock(resolved, lock), requirements, partial, ("--python", str(partial / "bin" / "python")), variables
     )
@@ -230,6 +231,28 @@ def install(
             if "hash mismatch" in str(error).lower():
                 raise UsageError(f"{_names(requirements)}: {error}") from None
             raise
+
+
+def put_on_environment(layer: Path, base: Interpreter) -> None:
+    """Make the Python of a layer find the packages of the environment below it."""
+    (own,) = layer.glob("lib/python*/site-packages")
+    (below,) = base.python.parent.parent.glob("lib/python*/site-packages")
+    (own / _BELOW).write_text(f"import site; site.addsitedir({str(below)!r})\n", encoding="utf-8")
+
+
+def put_on_image(layer: Path, place: Path, python: str) -> None:
+    """Make a layer one for the Python of a container's image, which then is the Python of the layer's programs.
+
+    `place` is where the layer will be, and `IMAGE_FILE` in it what that Python must have in its own site-packages.
+    """
+    (own,) = layer.glob("lib/python*/site-packages")
+    inside = place / own.relative_to(layer)
+    (layer / IMAGE_FILE).write_text(f"import site; site.addsitedir({str(inside)!r})\n", encoding="utf-8")
+    (layer / "pyvenv.cfg").unlink()
+    program = layer / "bin" / "python"
+    program.unlink()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
 
 
 def layer_on(base: Interpreter, folder: Path, held: int) -> Interpreter:

@@ -22,14 +22,15 @@ _ROW = re.compile(r"(?P<outcome>[a-z ]+?)(?: (?P<signature>[0-9a-f]{10}) (?P<typ
 class _Release(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """One environment: its packages under test, its tests, those that are flaky, and its warnings.
 
-    `frames` are the functions with graph breaks or recompiles; None where they were not counted.
+    `frames` are the functions with graph breaks or recompiles: absent where they were not counted, and None where they
+    are unknown.
     """
 
     packages: dict[str, str] = {}
     flaky: tuple[str, ...] = ()
     tests: dict[str, str] = {}
     warnings: tuple[str, ...] = ()
-    frames: dict[str, FrameCounts] | None = None
+    frames: dict[str, FrameCounts] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Baseline(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -42,7 +43,7 @@ class Baseline(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     @property
     def has_frames(self) -> bool:
         """Whether graph breaks and recompiles were counted."""
-        return any(release.frames is not None for release in self.releases.values())
+        return any(release.frames is not msgspec.UNSET for release in self.releases.values())
 
 
 def _check(baseline: Baseline) -> None:
@@ -74,9 +75,8 @@ def baseline_text(command: Sequence[str], results: Sequence[PlaceResult]) -> str
             "tests": {row.test: _row(row) for row in rows},
             "warnings": [f"{warned.category}: {warned.message}" for warned in result.warnings],
         }
-        frames = _steady(result.frames)
-        if frames is not None:
-            releases[result.name]["frames"] = msgspec.to_builtins(frames)
+        if result.frames:
+            releases[result.name]["frames"] = msgspec.to_builtins(_steady(result.frames))
     if not releases:
         raise UsageError("no environment could be used: there is no baseline to write")
     document = {"schema": 1, "command": list(command), "releases": releases}
@@ -85,7 +85,7 @@ def baseline_text(command: Sequence[str], results: Sequence[PlaceResult]) -> str
 
 def _steady(runs: Sequence[Mapping[str, FrameCounts] | None]) -> dict[str, FrameCounts] | None:
     """Return the counts of the functions that count alike in each run; None where they are not known."""
-    first, *others = runs or [None]
+    first, *others = runs
     if first is None:
         return None
     return {frame: counts for frame, counts in first.items() if all(run and run.get(frame) == counts for run in others)}
@@ -130,6 +130,6 @@ def as_result(baseline: Baseline, name: str) -> PlaceResult:
         planned=len(rows) + len(flaky),
         unlike=release.flaky,
         warnings=tuple(warnings),
-        counts=CompileCounts(frames=release.frames) if release.frames is not None else None,
+        counts=CompileCounts(frames=release.frames) if release.frames is not msgspec.UNSET else None,
     )
     return PlaceResult(name=f"{chosen} of the baseline file", packages=release.packages, rounds=(result,))

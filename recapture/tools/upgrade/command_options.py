@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import re
 import shlex
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import click
 
-from recapture.base.locks import locked
+from recapture.base.errors import UsageError
 from recapture.base.option_fields import option
 from recapture.command.output import echo_error
 from recapture.command.project_options import COMMAND
 from recapture.images.environments import environments_folder
-from recapture.tools.upgrade.places import Install, Places, project_requirements
-from recapture.tools.upgrade.rounds import KEY
+from recapture.tools.upgrade.command_rounds import CommandRounds
+from recapture.tools.upgrade.places import Install, Places, Via, project_requirements
 
 _WORDS = "recapture.words_after_dashes"
 """Key of the context's notes for the words after two dashes."""
@@ -53,19 +49,6 @@ def words_after_dashes(context: click.Context, *, of_project: bool = True) -> tu
     words = command if isinstance(command, list) else shlex.split(str(command or ""))
     chosen: tuple[str, ...] = context.meta.get(_WORDS, tuple(map(str, words)))
     return chosen
-
-
-@contextlib.contextmanager
-def held(state: Path, *, again: bool = False) -> Iterator[None]:
-    """Keep every other call away from the folder of finished runs; with `again`, remove the runs that are in it.
-
-    Nothing else in the folder is removed: the user may have named one that is not empty.
-    """
-    with locked(state / ".lock", wait=False):
-        for folder in state.glob("*/*") if again else ():
-            if re.fullmatch(r"(run|again)-\d+", folder.name) and (folder / KEY).is_file():
-                shutil.rmtree(folder, ignore_errors=True)
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +88,15 @@ class CommandOptions:
         help="Where finished runs are, from which an interrupted command continues. [default: in the cache folder]",
     )
 
-    def places(self, words: tuple[str, ...], root: Path, state: Path) -> Places:
-        """Return what makes the environments."""
+    def rounds(self, words: tuple[str, ...], root: Path, state: Path, via: Via = "venv") -> CommandRounds:
+        """Return what runs the command in environments. Raises UsageError for what is no requirement."""
+        if via == "docker" and self.keep is not None:
+            raise UsageError("--keep is for --via venv")
         requirements = project_requirements(
             root, state, self.requirements, words, install=self.install, extras=self.extras
         )
-        return Places(requirements=requirements, keep=self.keep, show=echo_error)
+        places = Places(requirements=requirements, via=via, keep=self.keep, show=echo_error)
+        return CommandRounds(words=words, root=root, state=state, places=places, timeout=self.timeout)
 
     def folder(self, kind: Literal["upgrade", "bisect"], words: tuple[str, ...], root: Path) -> Path:
         """Return the folder for what was run: the user's, or one of this command and folder alone."""

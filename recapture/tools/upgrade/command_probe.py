@@ -7,15 +7,15 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
 from recapture.base.text import shorten
 from recapture.tools.upgrade.command_bisect import Answer, State
+from recapture.tools.upgrade.command_rounds import CommandRounds
 from recapture.tools.upgrade.compile_counts import CompileCounts, Count
 from recapture.tools.upgrade.outcomes import COMMAND, NOT_RUN, TestOutcome
-from recapture.tools.upgrade.places import Place, Places, sources_digest
+from recapture.tools.upgrade.places import Place
 from recapture.tools.upgrade.rounds import Round, RoundResult
 
 SKIP = 125
@@ -81,13 +81,9 @@ def _counted(result: RoundResult, number: Callable[[CompileCounts], int | None],
 
 @dataclass(kw_only=True)
 class CommandProbe:
-    """Runs `words` in the folder `root`; `test` is the one test that decides, None if the exit status does."""
+    """Runs a command, whose `rounds` these are; `test` is the one test that decides, None if the exit status does."""
 
-    words: tuple[str, ...]
-    root: Path
-    state: Path
-    places: Places
-    timeout: float
+    rounds: CommandRounds
     test: str | None = None
     count: tuple[Count, ...] = ()
 
@@ -105,7 +101,7 @@ class CommandProbe:
         complete = round_.result()
         if complete is not None:
             return complete
-        with self.places.interpreter(place) as interpreter:
+        with self.rounds.places.interpreter(place) as interpreter:
             return round_.run(interpreter)
 
     def output_of(self, place: Place, run: int) -> str:
@@ -113,35 +109,14 @@ class CommandProbe:
         return self._round(place, run).output()
 
     def _round(self, place: Place, run: int) -> Round:
-        only = None if self.test is None else (self.test,)
-        text = "\0".join(
-            [
-                *self.words,
-                str(self.timeout),
-                self.places.key(place),
-                sources_digest(self.root, self.state),
-                *(only or ()),
-                *self.count,
-            ]
-        )
-        key = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
-        folder = self.state / f"{re.sub(r'[^A-Za-z0-9.+-]', '_', place.name)}-{key[:12]}" / f"run-{run}"
-        return Round(
-            folder=folder,
-            words=self.words,
-            root=self.root,
-            timeout=self.timeout,
-            key=key,
-            only=only,
-            count=self.count,
-        )
+        return self.rounds.at(place, f"run-{run}", only=None if self.test is None else (self.test,), count=self.count)
 
     def _of_status(self, result: RoundResult) -> Answer:
         """Return the answer of the exit status: 0 is good, 125 says nothing, every other is bad."""
         row = next(row for row in result.tests if row.test == COMMAND)
         failing = [other for other in result.tests if other.fails and other.test != COMMAND]
         if result.status in _NO_COMMAND:
-            raise UsageError(f"{self.words[0]!r} cannot be run: {row.failure.message if row.failure else ''}")
+            raise UsageError(f"{self.rounds.words[0]!r} cannot be run: {row.failure.message if row.failure else ''}")
         if result.status == SKIP and not failing:
             return Answer(state="skip", why=f"exit status {SKIP}")
         if row.fails:

@@ -21,7 +21,7 @@ from recapture.known.transitions import TRANSITIONS
 from recapture.machine.pins import lock_text
 from recapture.tools.upgrade.cell_bisect import mixed_lock
 from recapture.tools.upgrade.command_bisect import BisectReport, Search, counted
-from recapture.tools.upgrade.command_options import CommandOptions, held
+from recapture.tools.upgrade.command_options import CommandOptions
 from recapture.tools.upgrade.command_probe import (
     MEASURES,
     REPEATS,
@@ -105,19 +105,15 @@ def bisect_words(
     line = _line(find_places(search.across or "all", options.index), good, bad, options.index)
     root = Path.cwd()
     state = options.folder("bisect", words, root)
-    places = options.places(words, root, state)
-    absent = [place.name for place in line if not places.has(place)]
+    rounds = options.rounds(words, root, state)
+    absent = [place.name for place in line if not rounds.places.has(place)]
     agree_to_install(absent, 2 + halvings(len(line) - 2), yes=yes, mixtures=True)
     command = CommandProbe(
-        words=words,
-        root=root,
-        state=state,
-        places=places,
-        timeout=options.timeout,
+        rounds=rounds,
         test=search.test,
         count=MEASURES[search.measure].needs if search.measure is not None else (),
     )
-    with held(state):
+    with rounds.held():
         if figure is None:
             report = _searched(Search(words, command, echo_error), line, state, trusted=good is not None)
         else:

@@ -48,6 +48,12 @@ class CompileCounts(msgspec.Struct, frozen=True, kw_only=True):
     instructions: int | None = None
     frames: dict[str, FrameCounts] | None = None
 
+    def why_unknown(self, torch: str) -> str:
+        """Return why graph breaks and recompiles are not known; `torch` is the version, empty if that is not known."""
+        if self.graphs is not None or (torch and not _is_traced(torch)):
+            return f"torch is older than {FIRST_TRACED}"
+        return f"torch is older than {FIRST_TRACED}, or no process of the command imports it and ends by itself"
+
 
 class _End(msgspec.Struct):
     torch: str = ""

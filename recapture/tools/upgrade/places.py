@@ -17,6 +17,7 @@ from packaging.version import InvalidVersion, Version
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.base.toml_file import load_toml
+from recapture.images.command_container import CommandContainer, use_container
 from recapture.images.environments import Environments, UnpinnedRelease, environments_folder, size_limit
 from recapture.images.interpreter import Interpreter
 from recapture.images.requirements import Requirements
@@ -28,6 +29,9 @@ HERE = "here"
 
 Install = Literal["editable", "wheel", "no"]
 """How the project of the current folder is installed."""
+
+Via = Literal["venv", "docker"]
+"""An environment on this machine, or a container."""
 
 _SOURCES = (".py", ".pyi", ".toml", ".cfg", ".ini", ".c", ".cc", ".cpp", ".cu", ".h", ".pyx", ".rst", ".txt")
 """Endings of the files that decide what a test does."""
@@ -102,9 +106,13 @@ def _find_place(name: str, index: str) -> Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Makes the environments of places; `requirements` are installed on top of each."""
+    """Makes the environments of places; `requirements` are installed on top of each.
+
+    `via` says whether an environment is on this machine or a container.
+    """
 
     requirements: Requirements
+    via: Via = "venv"
     keep: int | None = None
     show: Callable[[str], object] = lambda _: None
 
@@ -120,8 +128,14 @@ class Places:
         return place.image is None or self.environments.has(place.image, place.mixed)
 
     @contextlib.contextmanager
-    def interpreter(self, place: Place) -> Iterator[Interpreter]:
-        """Yield the Python of a place. Raises what says why its environment cannot be made."""
+    def interpreter(self, place: Place) -> Iterator[Interpreter | CommandContainer]:
+        """Yield the Python of a place, or its container. Raises what says why it cannot be made."""
+        if self.via == "docker":
+            if place.image is None or place.mixed is not None:
+                raise UsageError(f"--via docker is for releases that have an image, and {place.name} has none")
+            with use_container(self.environments, place.image, self.requirements) as container:
+                yield container
+            return
         if place.image is None and place.unpinned is None:
             yield Interpreter.here()
             return
@@ -136,7 +150,8 @@ class Places:
     def key(self, place: Place) -> str:
         """Return a hash of what decides which packages a place has."""
         if place.lock is not None:
-            return self.requirements.digest(place.lock)
+            digest = self.requirements.digest(place.lock)
+            return digest if self.via == "venv" else f"{digest} {self.via}"
         text = [*(place.unpinned.identity if place.unpinned else (sys.executable,)), *self.requirements.identity]
         return hashlib.sha256("\n".join(text).encode()).hexdigest()
 

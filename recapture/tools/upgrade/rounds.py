@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,16 +18,17 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
-import psutil
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.files import read_regular, write_atomically
 from recapture.base.paths import module_file
 from recapture.base.scrub import scrub
+from recapture.base.text import shorten
+from recapture.images.command_container import CommandContainer
 from recapture.images.interpreter import Interpreter
-from recapture.pool.worker import PR_SET_PDEATHSIG, set_process_option
 from recapture.tools.upgrade.compile_counts import CompileCounts, Count, read_counts
 from recapture.tools.upgrade.outcomes import COMMAND, NOT_RUN, OutcomeFile, TestOutcome, Warned, failure
+from recapture.tools.upgrade.started import start
 
 OUTCOMES_VARIABLE, SELECT_VARIABLE, CANNOT_WRITE = "RECAPTURE_OUTCOMES", "RECAPTURE_SELECT", 74
 """The names and the exit status of `pytest_outcomes`, which is not imported, because it needs pytest."""
@@ -57,9 +57,13 @@ KEY = "key"
 _OUTCOMES, _OUTPUT, _SUMMARY, _SELECT = "outcomes.jsonl", "output.txt", "summary.json", "select.json"
 _MEMORY, _COUNTS, _COUNTING = "memory", "counts.jsonl", "counting"
 
-_SUPERVISOR = module_file("tools", "upgrade", "supervisor.py")
-
 _HUNG = "no answer within the time of --timeout"
+
+_NO_CONTAINER = 125
+"""Exit status of the docker command where it could not start a container; the command itself may have it, too."""
+
+_REASON = 300
+"""Characters of the reason why a container did not start."""
 
 _NO_TESTS = 5
 """Exit status of pytest where no test was left to run."""
@@ -118,7 +122,7 @@ class Round:
             pass
         return None
 
-    def run(self, interpreter: Interpreter) -> RoundResult:
+    def run(self, interpreter: Interpreter | CommandContainer) -> RoundResult:
         """Run the round, or what is left of it. Raises EnvironmentUnfitError if outcomes cannot be written."""
         complete = self.result()
         if complete is not None:
@@ -167,23 +171,23 @@ class Round:
             if starts >= least:
                 outcomes.add(TestOutcome(test=test, outcome=kind, failure=failure(kind, why)))
 
-    def _attempt(self, interpreter: Interpreter, outcomes: OutcomeFile) -> _End:
+    def _attempt(self, interpreter: Interpreter | CommandContainer, outcomes: OutcomeFile) -> _End:
         """Run the command for the tests without an outcome, and wait for its end."""
         outcomes.begin()
+        (self.folder / _MEMORY).unlink(missing_ok=True)
         choice = {"only": None if self.only is None else sorted(self.only), "without": sorted(outcomes.tests)}
         write_atomically(self.folder / _SELECT, msgspec.json.encode(choice))
         with (self.folder / _OUTPUT).open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_SUPERVISOR), str(self.folder / _MEMORY), *self.words],
-                cwd=self.root,
-                env=self._environment(interpreter.variables),
-                pass_fds=interpreter.keep_open,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has no other threads here
+            started = start(
+                interpreter,
+                self.words,
+                memory=self.folder / _MEMORY,
+                root=self.root,
+                folder=self.folder,
+                variables=self._environment(interpreter.variables),
+                output=output,
             )
+        process = started.process
         try:
             heard = time.monotonic()
             while process.poll() is None:
@@ -193,12 +197,13 @@ class Round:
                     heard = time.monotonic()
                 if time.monotonic() - heard > self.timeout:
                     return _End(128 + signal.SIGKILL, hung=True)
-            outcomes.update()
-            status = process.returncode
-            return _End(status if status >= 0 else 128 - status, hung=False)
         finally:
-            _end_all(process)
+            started.end()
             outcomes.update()
+        status = process.returncode
+        if started.container and status == _NO_CONTAINER and not (self.folder / _MEMORY).exists():
+            raise EnvironmentUnfitError(f"the container did not start: {shorten(self.tail(), _REASON)}")
+        return _End(status if status >= 0 else 128 - status, hung=False)
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return the environment variables of the command: with them, pytest loads the plugin."""
@@ -266,24 +271,6 @@ class Round:
 
 
 _RESULTS = msgspec.json.Decoder(RoundResult)
-
-
-def _end_with_parent() -> None:
-    """Let the command end if this process is killed, which could not end it."""
-    set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _end_all(process: subprocess.Popen[bytes]) -> None:
-    """Kill a command with what it started: its session, and descendants that have begun sessions of their own."""
-    below: list[psutil.Process] = []
-    with contextlib.suppress(psutil.Error):
-        below = psutil.Process(process.pid).children(recursive=True)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    for descendant in below:
-        with contextlib.suppress(psutil.Error):
-            descendant.kill()
-    process.wait()
 
 
 def _ended_by(status: int) -> str:

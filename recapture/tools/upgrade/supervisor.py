@@ -1,6 +1,7 @@
-"""Runs a command as a child of its own: ``python supervisor.py FILE WORD...``; it needs the standard library alone.
+"""Runs a command as a child of its own: ``supervisor.py [--while-input] FILE WORD...``; it needs no package.
 
-FILE gets the bytes of the largest of the command's processes.
+With ``--while-input``, everything ends when the standard input does: in a container, where nothing else tells that the
+process which started it is gone. FILE gets the bytes of the largest of the command's processes.
 
 A test that kills its parent kills this process, and not the one that keeps the outcomes. If either dies, the kernel
 kills the command.
@@ -10,10 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
 
 PR_SET_PDEATHSIG = 1
 
@@ -25,11 +28,22 @@ def _end_with_parent() -> None:
     _PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def _end_with_input() -> None:
+    while os.read(0, 1 << 10):
+        pass
+    os._exit(128 + signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    stdin = None
+    if sys.argv[1] == "--while-input":
+        del sys.argv[1]
+        stdin = subprocess.DEVNULL
+        threading.Thread(target=_end_with_input, daemon=True).start()
     _PRCTL = ctypes.CDLL(None).prctl
     try:
         # Foreground: a shell's background command would ignore Ctrl-C, which a test may send to itself.
-        status = subprocess.run(sys.argv[2:], check=False, preexec_fn=_end_with_parent).returncode
+        status = subprocess.run(sys.argv[2:], check=False, stdin=stdin, preexec_fn=_end_with_parent).returncode
     except OSError as error:
         sys.stderr.write(f"{sys.argv[2]}: {error.strerror}\n")
         status = NOT_STARTED

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -14,6 +11,7 @@ import msgspec
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
 from recapture.base.text import plural, shorten
 from recapture.images.each_image import run_in_each
+from recapture.tools.upgrade.command_rounds import CommandRounds
 from recapture.tools.upgrade.comparison import (
     BAD,
     Change,
@@ -26,7 +24,7 @@ from recapture.tools.upgrade.comparison import (
 )
 from recapture.tools.upgrade.compile_counts import FrameChange, FrameCounts, frame_changes
 from recapture.tools.upgrade.outcomes import COMMAND, ENVIRONMENT, NOT_RUN, TestOutcome, Warned
-from recapture.tools.upgrade.places import Place, Places, sources_digest
+from recapture.tools.upgrade.places import Place
 from recapture.tools.upgrade.rounds import Round, RoundResult
 
 REASON = 300
@@ -85,6 +83,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()
     groups: tuple[Group, ...] = ()
     frames: tuple[FrameChange, ...] = ()
+    frames_unknown: str = ""
+    """Why functions are not compared by their graph breaks and recompiles, though these were to be counted."""
     warnings: tuple[Warned, ...] = ()
     packages: tuple[tuple[str, str, str], ...] = ()
     problem: str = ""
@@ -145,25 +145,20 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Upgrade:
-    """Runs `words` in the folder `root` at each of the `places`, the baseline first; `state` keeps what was run.
+    """Runs a command at each of the `chosen` places, the baseline first; `rounds` has its rounds.
 
     The baseline runs `runs` times, and tests that look worse run `confirm` times more on both sides, so that a test
     that disagrees with itself is known. With `frames`, graph breaks and recompiles are counted. With `saved`, a
     baseline from a file takes the place of the first environment.
     """
 
-    words: tuple[str, ...]
-    root: Path
-    state: Path
-    places: Places
+    rounds: CommandRounds
     chosen: tuple[Place, ...]
-    timeout: float
     runs: int = 3
     confirm: int = 5
     frames: bool = False
     saved: Callable[[str], PlaceResult] | None = None
     show: Callable[[str], object] = lambda _: None
-    _keys: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> tuple[UpgradeReport, list[PlaceResult]]:
         """Run everything that no earlier call has run, and compare. An environment that fails does not stop the others.
@@ -180,7 +175,7 @@ class Upgrade:
         comparisons = [self._compared(self._baseline_of(results, result), result) for result in results]
         flaky = sorted({test for result in results for test in result.history.flaky})
         report = UpgradeReport(
-            command=self.words,
+            command=self.rounds.words,
             baseline=results[0].name if self.saved is None else "the baseline file",
             fails_itself=_whole_failure(self._baseline_of(results, results[0])),
             places=tuple(comparisons),
@@ -230,7 +225,7 @@ class Upgrade:
         if all(complete):
             yield from filter(None, complete)
             return
-        with self.places.interpreter(place) as interpreter:
+        with self.rounds.places.interpreter(place) as interpreter:
             for number, round_ in enumerate(rounds, 1):
                 if len(rounds) > 1 or round_.only is not None:
                     of = f" of {plural(len(round_.only), 'test')} again" if round_.only is not None else ""
@@ -238,26 +233,7 @@ class Upgrade:
                 yield round_.run(interpreter)
 
     def _round(self, place: Place, name: str, only: Sequence[str] | None) -> Round:
-        if place.name not in self._keys:
-            text = "\0".join(
-                [*self.words, str(self.timeout), self.places.key(place), sources_digest(self.root, self.state)]
-            )
-            self._keys[place.name] = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
-        key = self._keys[place.name]
-        if self.frames and only is None:
-            key += "compiled"
-        if only is not None:
-            key += hashlib.sha256("\0".join(only).encode(errors="surrogateescape")).hexdigest()
-        folder = self.state / re.sub(r"[^\w.+-]", "_", place.name) / name
-        return Round(
-            folder=folder,
-            words=self.words,
-            root=self.root,
-            timeout=self.timeout,
-            key=key,
-            only=only,
-            count=("compiled",) if self.frames and only is None else (),
-        )
+        return self.rounds.at(place, name, only=only, count=("compiled",) if self.frames and only is None else ())
 
     def _confirmed(self, results: list[PlaceResult]) -> list[PlaceResult]:
         """Return the results with further runs of the tests that look worse, on both sides."""
@@ -315,11 +291,25 @@ class Upgrade:
             changes=tuple(changes),
             groups=tuple(grouped(changes, old.packages, new_packages)),
             frames=tuple(frame_changes(old.frames, new.frames[0])) if old is not new and new.frames else (),
+            frames_unknown=_unknown_frames(old, new),
             warnings=tuple(new_warnings(old.warnings, new.warnings)) if old is not new and old.rounds else (),
             packages=tuple(packages),
             problem=new.problem,
             status=new.status,
         )
+
+
+def _unknown_frames(old: PlaceResult, new: PlaceResult) -> str:
+    """Return why graph breaks and recompiles were to be counted and are not known on both sides; empty if they are."""
+    if not new.frames:
+        return ""
+    for result in (new, old):
+        if not result.frames and result.rounds:
+            return f"they were not counted in {result.name}"
+        for round_ in result.rounds:
+            if round_.counts is not None and round_.counts.frames is None:
+                return f"{round_.counts.why_unknown(result.packages.get('torch', ''))} on {result.name}"
+    return ""
 
 
 def _whole_failure(result: PlaceResult) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -12,8 +13,8 @@ from recapture.command.output import echo, echo_error, print_json, write_file
 from recapture.report.markdown_writer import to_markdown
 from recapture.report.terminal_writer import print_document
 from recapture.tools.upgrade.baseline import as_result, baseline_text, read_baseline
-from recapture.tools.upgrade.command_options import CommandAfterDashes, CommandOptions, held, words_after_dashes
-from recapture.tools.upgrade.places import find_places
+from recapture.tools.upgrade.command_options import CommandAfterDashes, CommandOptions, words_after_dashes
+from recapture.tools.upgrade.places import Via, find_places
 from recapture.tools.upgrade.upgrade import Upgrade
 from recapture.tools.upgrade.upgrade_report import upgrade_document, upgrade_junit
 
@@ -29,6 +30,13 @@ WORSE = 1
     help="The releases of torch, such as 2.6.0,2.11.0; the first is the baseline. `here` is this Python.",
 )
 @takes(options=CommandOptions)
+@click.option(
+    "--via",
+    type=click.Choice(get_args(Via)),
+    default="venv",
+    show_default=True,
+    help="Environments made with uv, or containers of images that are built.",
+)
 @click.option(
     "--runs", type=click.IntRange(1), default=3, show_default=True, help="Runs of the baseline, to know flaky tests."
 )
@@ -59,6 +67,7 @@ def upgrade_command(
     context: click.Context,
     across: str,
     options: CommandOptions,
+    via: Via,
     runs: int,
     confirm: int,
     saved: Path | None,
@@ -81,15 +90,11 @@ def upgrade_command(
         raise UsageError("name the command after two dashes: recapture upgrade --across 2.6.0,2.11.0 -- pytest tests/")
     chosen = find_places(across, options.index)
     root = Path.cwd()
-    state = options.folder("upgrade", words, root)
+    rounds = options.rounds(words, root, options.folder("upgrade", words, root), via)
     baseline = read_baseline(saved) if saved is not None else None
     upgrade = Upgrade(
-        words=words,
-        root=root,
-        state=state,
-        places=options.places(words, root, state),
+        rounds=rounds,
         chosen=chosen,
-        timeout=options.timeout,
         runs=runs,
         confirm=confirm,
         frames=frames or (baseline is not None and baseline.has_frames),
@@ -98,7 +103,7 @@ def upgrade_command(
     )
     if saved is None and len(chosen) < 2 and written is None:
         raise UsageError("--across needs two releases to compare, or --baseline or --write-baseline with one")
-    with held(state, again=again):
+    with rounds.held(again=again):
         report, results = upgrade.run()
     if form == "json":
         print_json(report)

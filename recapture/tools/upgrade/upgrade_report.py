@@ -56,9 +56,10 @@ def _section(report: UpgradeReport, comparison: Comparison, *, whole: bool) -> l
         return [Heading(comparison.name), Paragraph(f"This environment could not be used: {comparison.problem}")]
     groups = [group for group in comparison.groups if group.category not in ("still_failing", "new_test", "flaky")]
     alike = [group for group in comparison.groups if group.category in ("still_failing", "new_test")]
-    if not groups and not alike and not comparison.warnings and not comparison.frames:
+    if not (groups or alike or comparison.warnings or comparison.frames or comparison.frames_unknown):
         return []
-    blocks: list[Block] = [Heading(f"{comparison.name}, against {comparison.against}")]
+    against = "" if comparison.against == comparison.name else f", against {comparison.against}"
+    blocks: list[Block] = [Heading(f"{comparison.name}{against}")]
     for group in groups:
         blocks += _group(report, group, whole=whole)
     for category in dict.fromkeys(group.category for group in alike):
@@ -67,6 +68,8 @@ def _section(report: UpgradeReport, comparison: Comparison, *, whole: bool) -> l
     if comparison.frames:
         blocks.append(Paragraph(f"graph breaks and recompiles differ in {plural(len(comparison.frames), 'function')}:"))
         blocks.append(Items([Item(change.sentence) for change in comparison.frames]))
+    if comparison.frames_unknown:
+        blocks.append(Paragraph(f"graph breaks and recompiles are unknown: {comparison.frames_unknown}"))
     if comparison.warnings:
         blocks.append(Paragraph(f"{plural(len(comparison.warnings), 'new warning')} that something is deprecated:"))
         rows = [Item(shorten(f"{row.category}: {row.message}", LONGEST)) for row in comparison.warnings]

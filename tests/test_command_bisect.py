@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import platform
 import random
 import re
 import statistics
@@ -295,6 +296,14 @@ def test_bad_input_is_one_line(planted, capsys, words, message):
     err = capsys.readouterr().err
     assert message in err.splitlines()[-1]
     assert "Traceback" not in err
+
+
+def test_a_machine_that_counts_no_instructions_is_told_before_anything_runs(planted, capsys, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "planted")
+    words = ("bisect", "--across", "2.6.0,2.7.0", "--measure", "compile-instructions", "--yes", "--", "no-such-program")
+    assert _run(words) == 2
+    why = "this machine counts no instructions of a process: not known how on planted"
+    assert capsys.readouterr().err == f"recapture: --measure compile-instructions: {why}\n"
 
 
 def test_the_last_match_is_the_number():

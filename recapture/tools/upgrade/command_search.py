@@ -34,6 +34,7 @@ from recapture.tools.upgrade.command_probe import (
 )
 from recapture.tools.upgrade.consent import agree_to_install, halvings
 from recapture.tools.upgrade.places import Place, find_places
+from recapture.tools.upgrade.process_counts import Instructions
 
 LONGEST = 600
 """Characters of the line with the packages that differ."""
@@ -102,6 +103,8 @@ def bisect_words(
 ) -> None:
     """Find what turned a command bad, and print it. Raises UsageError for options that do not fit each other."""
     figure = search.figure
+    if search.measure == "compile-instructions" and (why := Instructions().why_none):
+        raise UsageError(f"--measure compile-instructions: this machine counts no instructions of a process: {why}")
     line = _line(find_places(search.across or "all", options.index), good, bad, options.index)
     root = Path.cwd()
     state = options.folder("bisect", words, root)

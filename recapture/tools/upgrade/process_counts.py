@@ -144,11 +144,12 @@ class _Held:
         self._counter.remove(self._address)
 
 
-class _Instructions:
+class Instructions:
     """The processor's counter of instructions in user space, on while torch compiles; what it starts is included."""
 
     def __init__(self) -> None:
-        self._handle = -1
+        self._handle, self.why_none = -1, f"not known how on {platform.machine()}"
+        """Why the machine counts none; empty if it does."""
         number = _PERF_EVENT_OPEN.get(platform.machine())
         if number is not None:
             # Off at first; inherited by threads and processes; without the kernel and the hypervisor.
@@ -157,10 +158,12 @@ class _Instructions:
             buffer = ctypes.create_string_buffer(attribute, 112)
             self._libc = ctypes.CDLL(None, use_errno=True)
             self._handle = self._libc.syscall(number, buffer, 0, -1, -1, 0)
+            self.why_none = os.strerror(ctypes.get_errno()) if self._handle < 0 else ""
         if self._handle >= 0:
             os.set_inheritable(self._handle, False)
 
     def begin(self) -> None:
+        """Count from now on, while torch compiles."""
         handler = importlib.import_module("torch._dynamo.callback").callback_handler
         handler.register_start_callback(lambda *_: self._switch(_ENABLE))
         handler.register_end_callback(lambda *_: self._switch(_DISABLE))
@@ -219,7 +222,7 @@ def _begin(path: str, count: frozenset[str]) -> None:
     file, process = _File(path), os.getpid()
     functions: dict[str, Any] = {}
     saved = _Saved() if "saved" in count else None
-    instructions = _Instructions() if "instructions" in count else None
+    instructions = Instructions() if "instructions" in count else None
     if "compiled" in count:
         functions["torch._logging._internal"] = lambda module: _listen(file, module)
     if saved is not None:

@@ -53,8 +53,8 @@ def test_a_project_says_once_what_its_commands_repeat(project, upgrade, tmp_path
     (tmp_path / "r.txt").write_text("einops\n")
     fields = upgrade()
     assert [place.name for place in fields["chosen"]] == ["2.6.0", "2.11.0"]
-    assert (fields["runs"], fields["words"]) == (2, ("pytest", "-q", "a b"))
-    assert [path.name for path in fields["places"].requirements.files] == ["r.txt", "project.txt"]
+    assert (fields["runs"], fields["rounds"].words) == (2, ("pytest", "-q", "a b"))
+    assert [path.name for path in fields["rounds"].places.requirements.files] == ["r.txt", "project.txt"]
 
 
 def test_what_is_typed_takes_the_place_of_what_the_project_says(project, upgrade, tmp_path):
@@ -62,7 +62,7 @@ def test_what_is_typed_takes_the_place_of_what_the_project_says(project, upgrade
     (tmp_path / "r.txt").write_text("")
     fields = upgrade("--across", "2.7.0,2.8.0", "--", "true")
     assert [place.name for place in fields["chosen"]] == ["2.7.0", "2.8.0"]
-    assert (fields["runs"], fields["words"]) == (2, ("true",))
+    assert (fields["runs"], fields["rounds"].words) == (2, ("true",))
 
 
 def test_the_command_of_a_project_is_not_for_a_cell(project, monkeypatch):
@@ -89,6 +89,9 @@ def test_arguments_flags_and_lists_are_set_as_well(project, capsys):
             '[tool.recapture.upgrade]\nacros = "2.6.0"\n',
             "recapture upgrade has no option 'acros'; did you mean 'across'?",
         ),
+        ("[tool.recapture.upgrade]\nacross = 'here'\ncommand = 3\n", "command is neither text nor a list of texts"),
+        ("[tool.recapture.upgrade]\nacross = 'here'\ncommand = ['a', 3]\n", "is neither text nor a list of texts"),
+        ('[tool.recapture.upgrade]\ncommand = "a \'b"\n', "cannot be split into words: No closing quotation"),
         ("[tool.recapture]\nupgrade = 3\n", "[tool.recapture.upgrade] is not a table"),
         ("[tool.recapture.upgrade]\nruns = { a = 1 }\n", "tool.recapture.upgrade.runs is neither text"),
         ("[tool.recapture.upgrade]\nacross = \n", "pyproject.toml: "),

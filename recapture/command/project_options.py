@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def project_defaults(name: str, command: click.Command) -> dict[str, Any]:
     if not isinstance(rows, dict):
         raise UsageError(f"{path}: [tool.recapture.{name}] is not a table")
     parameters = dict(_keys(command))
-    defaults = {}
+    defaults: dict[str, Any] = {}
     for key, value in rows.items():
         if key not in parameters and not (key == COMMAND and getattr(command, "takes_command", False)):
             raise UsageError(f"{path}: recapture {name} has no option {key!r}{did_you_mean(key, parameters)}")
@@ -43,7 +44,7 @@ def project_defaults(name: str, command: click.Command) -> dict[str, Any]:
             )
         parameter = parameters.get(key)
         if parameter is None:
-            defaults[COMMAND] = value
+            defaults[COMMAND] = _words(value, f"{path}: tool.recapture.{name}.{COMMAND}")
         elif parameter.multiple or parameter.nargs == -1:
             defaults[str(parameter.name)] = list(map(str, values))
         else:
@@ -58,6 +59,18 @@ def _keys(command: click.Command) -> Iterator[tuple[str, Any]]:
         for option in parameter.opts:
             if match := re.fullmatch(r"--([\w-]+)", option):
                 yield match[1], parameter
+
+
+def _words(command: object, place: str) -> list[str]:
+    """Return the words of a command, which is one text as in a shell, or a list of texts."""
+    if isinstance(command, list) and all(isinstance(word, str) for word in command):
+        return command
+    if not isinstance(command, str):
+        raise UsageError(f"{place} is neither text nor a list of texts")
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"{place}: {command!r} cannot be split into words: {error}") from None
 
 
 def _content(path: Path) -> bytes:

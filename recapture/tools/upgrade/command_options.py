@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -46,8 +45,7 @@ class CommandAfterDashes(click.Command):
 def words_after_dashes(context: click.Context, *, of_project: bool = True) -> tuple[str, ...]:
     """Return the words after two dashes, without them those of the project's options; none if there are none."""
     command = context.lookup_default(COMMAND) if of_project else None
-    words = command if isinstance(command, list) else shlex.split(str(command or ""))
-    chosen: tuple[str, ...] = context.meta.get(_WORDS, tuple(map(str, words)))
+    chosen: tuple[str, ...] = context.meta.get(_WORDS, tuple(command or ()))
     return chosen
 
 

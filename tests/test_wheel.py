@@ -67,7 +67,16 @@ def alone(wheel, folder, tmp_path_factory):
     def run(*words):
         command = [sys.executable, "-S", "-m", "recapture", *words]
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(package), "HOME": str(folder)}
-        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
 
     return run
 
@@ -113,11 +122,15 @@ def test_what_was_recorded_of_a_cell_is_explained_without_torch(alone):
         (["run", "control_flow"], 3, "torch is not installed for python"),
         (["bench"], 3, "torch is not installed for python"),
         (["repro", CELL], 3, "torch is not installed for python"),
+        (["migrate", "model.py:f"], 3, "torch is not installed for python"),
+        (["bisect", CELL], 2, "to install without being asked, give --yes"),
+        (["bisect", "--", "true"], 2, "to install without being asked, give --yes"),
+        (["report"], 2, "they are in that folder of a checkout"),
         (["history"], 2, "they are in that folder of a checkout"),
         (["data"], 2, "they are in that folder of a checkout"),
         (["history", "control_flow::branch_on_some"], 2, "did you mean 'control_flow::branch_on_sum'"),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else None,
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else None,
 )
 def test_what_needs_torch_or_a_checkout_says_so_in_one_line(alone, folder, words, status, message):
     (folder / "model.py").write_text("def f(x):\n    return x\n")
@@ -125,3 +138,16 @@ def test_what_needs_torch_or_a_checkout_says_so_in_one_line(alone, folder, words
     assert run.returncode == status
     assert message in run.stderr
     assert (run.stdout, run.stderr.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize("words", [["list"], ["plan"], ["doctor"], ["images", "list"], ["site", "--output", "pages"]])
+def test_what_needs_neither_answers_without_torch(alone, words):
+    run = alone(*words)
+    assert (run.returncode, run.stderr.count("Traceback")) == (0, 0)
+    assert run.stdout
+
+
+def test_a_search_in_what_was_recorded_ends_without_torch_and_results(alone):
+    run = alone("bisect", CELL, "--no-run")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "it never turns: nothing is known" in run.stdout

@@ -87,6 +87,10 @@ def test_kills_its_parent():
 def test_kills_its_group(): os.killpg(0, signal.SIGKILL)
 def test_hangs(): time.sleep(1000)
 def test_leaves(): os._exit(3)
+def test_ends_pytest(): pytest.exit("enough", returncode=0)
+def test_interrupts_pytest():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(10)
 def test_forks_and_the_child_goes_on():
     if os.fork() == 0: return
 def test_starts_a_process_that_stays():
@@ -115,19 +119,57 @@ def test_every_test_has_an_outcome_whatever_the_others_do(project):
         "test_kills_its_group": "died",
         "test_hangs": "timeout",
         "test_leaves": "died",
+        "test_ends_pytest": "died",
+        "test_interrupts_pytest": "died",
         "test_forks_and_the_child_goes_on": "passed",
         "test_starts_a_process_that_stays": "passed",
         "test_warns": "passed",
         "test_last": "passed",
     }
     assert result.planned == len(result.tests)
-    assert result.deaths == 5
+    assert result.deaths == 7
     rows = {row.test: row.failure for row in result.tests}
     assert rows["test_it.py::test_raises"].message == "at 0x… in x.py"
     assert rows["test_it.py::test_raises"].place == "test_it.py:test_raises"
     assert rows["test_it.py::test_hangs"].message == "no answer within the time of --timeout"
     assert rows["test_broken.py"].type == "ModuleNotFoundError"
     assert [(row.category, row.message) for row in result.warnings] == [("FutureWarning", "torch.old is deprecated")]
+
+
+def test_a_message_that_is_no_text_does_not_hide_its_test(project):
+    write(project, "def test_a(): raise ValueError('\\ud800 \\x00 \\u2028 end')")
+    (row,) = [row for row in round_of(project).run(Interpreter.here()).tests if row.test.endswith("test_a")]
+    assert (row.outcome, row.failure.message.startswith("?"), row.failure.message.endswith("end")) == (
+        "failed",
+        True,
+        True,
+    )
+
+
+def test_a_daemon_in_a_session_of_its_own_is_not_left_behind(project):
+    write(
+        project,
+        "import os, subprocess, sys\n"
+        'PROGRAM = \'import os, time; open("pids", "a").write(f"{os.getpid()} "); time.sleep(1000)\'\n'
+        "def test_a():\n"
+        "    subprocess.Popen([sys.executable, '-c', PROGRAM], start_new_session=True)\n"
+        "    while not os.path.exists('pids'): pass\n",
+    )
+    assert outcomes(round_of(project).run(Interpreter.here()))["test_a"] == "passed"
+    (number,) = (project / "pids").read_text().split()
+    assert not psutil.pid_exists(int(number))
+
+
+def test_a_run_that_the_user_limits_ends_where_it_was_to_end(project):
+    write(project, "def test_a(): pass\ndef test_b(): assert False\ndef test_c(): pass")
+    result = round_of(project, ("pytest", "-q", "--exitfirst")).run(Interpreter.here())
+    assert outcomes(result) == {
+        "(the command)": "passed",
+        "test_a": "passed",
+        "test_b": "failed",
+        "test_c": "not run",
+    }
+    assert result.deaths == 0
 
 
 def test_a_finished_round_is_read_and_one_of_other_code_begins_anew(project):

@@ -134,6 +134,7 @@ class _Line(msgspec.Struct):
     warning: str | None = None
     message: str = ""
     finish: int | None = None
+    interrupted: bool = False
 
 
 _LINES = msgspec.json.Decoder(_Line)
@@ -144,7 +145,7 @@ class OutcomeFile:
     """The file of outcomes of one round, read as it grows; lines that a kill or a full disk cut are skipped.
 
     `root` is the folder of the user's code. `running` are the tests that began and did not end, with the number of
-    times that they began. `finish` is pytest's exit status, None until it ends by itself.
+    times that they began. `finish` is pytest's exit status, None until it ends by itself and not by a test.
     """
 
     path: Path
@@ -214,7 +215,8 @@ class OutcomeFile:
         elif line.warning is not None:
             self.warnings[Warned(category=line.warning, message=one_line(scrub(line.message)))] = None
         elif line.finish is not None:
-            self.finish = line.finish
+            # A test that ends pytest has no outcome, and those after it have not run.
+            self.finish = None if line.interrupted and self.running else line.finish
 
     def _failure(self, raw: _RawFailure | None) -> Failure | None:
         if raw is None:

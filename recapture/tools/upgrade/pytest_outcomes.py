@@ -10,7 +10,8 @@ its first key says what it is about:
 - ``test``: the id of a test that ended, with its outcome and seconds, and its failure
 - ``uncollected``: the id of a file or class that could not be collected, with its failure
 - ``warning``: the category, message and file of a warning about something deprecated
-- ``finish``: the exit status of pytest, after the last test
+- ``finish``: the exit status of pytest, after the last test; ``interrupted`` if code under test ended pytest, as by
+  ``pytest.exit`` or Ctrl-C
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class _File:
     def write(self, **fields: Any) -> None:
         """Append one line, or end pytest: no further outcome could be kept."""
         if os.getpid() == self._process:
-            self._append(json.dumps(fields, ensure_ascii=True).encode() + b"\n")
+            # A message may have half of a surrogate pair, which is no text in any file.
+            self._append(json.dumps(fields, ensure_ascii=False).encode(errors="replace") + b"\n")
 
     def _append(self, line: bytes) -> None:
         try:
@@ -140,6 +142,7 @@ class _Outcomes:
         self._file = _File(path)
         self._reports: dict[str, list[Any]] = {}
         self._warnings: set[tuple[str, str, str]] = set()
+        self._interrupted = False
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._file.write(start=nodeid)
@@ -171,9 +174,13 @@ class _Outcomes:
                 self._warnings.add(row)
                 self._file.write(warning=row[0], message=row[1], file=row[2])
 
+    def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
+        # pytest's own Interrupted is that of --maxfail, which the user asked for.
+        self._interrupted = type(excinfo.value).__name__ != "Interrupted"
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: Any) -> None:
-        self._file.write(finish=int(exitstatus))
+        self._file.write(finish=int(exitstatus), interrupted=self._interrupted)
 
 
 def _outcome(reports: list[Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -223,24 +224,52 @@ import os
 import torch
 from recapture import case, compiler
 
-SECRET = os.environ["DB_PASSWORD"]
+VALUE = "Hunter2Hunter2Hunter2"
+SECRETS = [
+    os.environ["DB_PASSWORD"],
+    "run --password " + VALUE,
+    "['run', '--token', '" + VALUE + "']",
+    "Cookie: session=" + VALUE,
+    "DB_PASS=" + VALUE,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0." + VALUE,
+    "-----BEGIN RSA PRIVATE KEY-----\\n" + VALUE + "\\n-----END RSA PRIVATE KEY-----",
+    "https://store/key?X-Amz-Signature=" + VALUE,
+    "https://me:" + VALUE + "@host/x",
+    "https://hooks.slack.com/services/T0/B0/" + VALUE,
+    "https://discord.com/api/webhooks/123/" + VALUE,
+    "Authorization: Bearer " + VALUE,
+    "X-Auth-Token: " + VALUE,
+    "machine host login me password " + VALUE,
+    "AccountKey=" + VALUE + "==;",
+    "{'password': '" + VALUE + "'}",
+    "('client_secret', '" + VALUE + "')",
+    "aws_secret_access_key = " + VALUE,
+    "api_key=" + VALUE,
+    "ghp_" + VALUE,
+    "hf_" + VALUE,
+    "sk-proj-" + VALUE,
+]
 
 @case(example=lambda: (torch.ones(3),))
 def tells(x):
-    print("connecting with", SECRET)
-    return {"password": SECRET, "sum": x.sum()}
+    for secret in SECRETS:
+        print("connecting with", secret)
+    return {"secrets": SECRETS, "sum": x.sum(), **{secret: x for secret in SECRETS}}
 
 @compiler(name="differs")
 def differs(function, args):
-    return lambda x: {"password": SECRET + "x", "sum": x.sum()}
+    def call(x):
+        secrets = [secret + "x" for secret in SECRETS]
+        return {"secrets": secrets, "sum": x.sum(), **{secret: x + 1 for secret in SECRETS}}
+    return call
 
 @compiler(name="raises")
 def raises(function, args):
-    raise RuntimeError("refused: " + SECRET)
+    raise RuntimeError("refused: " + " and ".join(SECRETS))
 """
 
 
-def test_no_file_of_a_run_holds_a_secret_of_the_environment(command, monkeypatch):
+def test_no_file_of_a_run_holds_a_secret_that_a_case_or_a_compiler_tells(command, monkeypatch):
     monkeypatch.setenv("DB_PASSWORD", "correct-horse-9")
     (command.directory / "telling.py").write_text(TELLING)
     compilers = [f"--compiler={name}" for name in ("differs", "raises", "eager")]
@@ -252,7 +281,8 @@ def test_no_file_of_a_run_holds_a_secret_of_the_environment(command, monkeypatch
         "raises": "error",
         "eager": "pass",
     }
-    assert records["telling::tells::raises"].error.message == "refused: …"
-    files = [path for path in (command.directory / "results").rglob("*") if path.is_file()]
-    assert [path for path in files if b"correct-horse" in path.read_bytes()] == []
-    assert "correct-horse" not in done.stdout + done.stderr
+    assert records["telling::tells::raises"].error.message.startswith("refused: … and run --password … and [")
+    texts = [path.read_bytes() for path in (command.directory / "results").rglob("*") if path.is_file()]
+    assert any(b"connecting with" in text for text in texts)
+    secrets = re.compile(rb".*(?:correct-horse|Hunter2).*")
+    assert [line for text in (*texts, (done.stdout + done.stderr).encode()) for line in secrets.findall(text)] == []

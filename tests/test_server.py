@@ -163,8 +163,19 @@ def test_an_output_file_past_its_limit_keeps_its_end_and_grows_again(tmp_path, m
         assert tail(path).endswith("xxx" + "the last words so far\n")
         assert path.stat().st_blocks * 512 < 1 << 20
         writer.write(b"the end of it\n")
-    assert tail(path).endswith("the last words so far\nthe end of it\n")
-    assert len(tail(path)) == TAIL_BYTES
+    assert tail(path) == "the end of it\n"
+
+
+def test_the_end_of_an_output_file_begins_with_a_whole_line(tmp_path):
+    """Else a secret would stand without the name that tells that it is one."""
+    path = tmp_path / "stdout"
+    rest = "a line\n" * (TAIL_BYTES // 7 - 1)
+    path.write_text("x" * 100 + f"\nlogin --password hunter22\n{rest}")
+    assert tail(path) == rest
+    path.write_text("x" * (TAIL_BYTES + 5))
+    assert tail(path) == "x" * TAIL_BYTES
+    path.write_text("short\nand whole")
+    assert tail(path) == "short\nand whole"
 
 
 def test_a_fresh_process_that_ends_while_the_next_one_starts_is_noticed(tmp_path, monkeypatch):

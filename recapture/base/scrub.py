@@ -42,14 +42,29 @@ Messages are shortened as if frames had this size, which is what those of commit
 then depends neither on how long the lines of this project are, nor on whether its frames are left out.
 """
 
-_SEPARATOR = r"[\"']?(?:=|[ \t]*:[ \t]*|[ \t]*=[ \t]*(?=[\"']))[\"']?"
-"""Pattern between a name and its value, as in ``name=value``, ``name: value`` and ``"name": "value"``.
+_SEPARATOR = (
+    r"(?:_?[0-9])?"
+    r"(?:\\?[\"']?(?:=>?|[ \t]*(?::|=>)[ \t]*|[ \t]*=[ \t]*(?=b?[\"']))|[\"'],[ \t]*(?=b?[\"'])|>(?=[^<>\s]+</))"
+    r"(?:b?\\?[\"'])?"
+)
+"""Pattern between a name and its value: ``name=value``, ``"name": "value"``, ``('name', 'value')``, ``<name>value<``.
 
-An equals sign between spaces is code, unless a quoted text follows.
+An equals sign between spaces is code, unless a quoted text follows. A name may end with a number.
 """
 
+
+def _value(least: int, look: str = "") -> str:
+    """Return the pattern of a value of at least so many characters: a quoted text to its end, or a word."""
+    quoted = "|".join(rf"(?<={quote})(?=[^\s,;:)\]]){look}[^{quote}\n]{{{least},}}" for quote in ('\\"', "'"))
+    return rf"(?:{quoted}|{look}[^\s\"',;&<>]{{{least},}})"
+
+
+_MIXED = r"(?=[\w.~+/-]*[0-9])(?=[\w.~+/-]*[A-Za-z])"
+"""Looks for letters and digits in a value whose name may also be another word."""
+
 _SENSITIVE = (
-    "passw(?:or)?d|passphrase|secret|(?:api|access|account|private|secret|signing|encryption)[_-]?key"
+    "passw(?:or)?d|passphrase|secret"
+    "|(?:api|access|account|private|secret|signing|encryption|subscription|auth|master|shared)[_-]?key"
     "|(?:access|auth|refresh|session)[_-]?token"
 )
 """Pattern of how the names of passwords, tokens and keys end."""
@@ -63,25 +78,43 @@ _SECRETS = (
         r"-----BEGIN ([A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,20})-----(?:(?!-----END)[^…])+(?:-----END \1-----)?",
         "…",
     ),
+    # Of a text that was cut at its beginning, the end of a key.
+    ("private key", r"(?:[A-Za-z0-9+/=]{16,}\s+)+-----END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,20}-----", "…"),
     ("eyj", r"\beyJ[\w-]{6,}\.[\w-]{2,}\.[\w-]{2,}", "…"),  # a JSON Web Token
-    ("://", r"(?<=[A-Za-z0-9]://)[^\s/@\"']{1,500}@", "…@"),  # a user's name and password in an address
+    ("://", r"(?<=[A-Za-z0-9]://)[^\s/?#\"']{1,500}@", "…@"),  # a user's name and password in an address
+    # Addresses of which a part allows to post.
     ("hooks.slack.com", r"(?<=\bhooks\.slack\.com/services/)[\w/]{8,}", "…"),
+    ("/api/webhooks/", r"(?<=/api/webhooks/)\d+/[\w-]{8,}", "…"),
+    ("api.telegram.org", r"(?<=\bapi\.telegram\.org/bot)\d+:[\w-]{8,}", "…"),
     ("cookie", r"(?i)\b((?:set-)?cookie[\"']?:[ \t]*[\"']?)[^\s=;\"']{1,100}=[^\n\"']+", r"\1…"),
     (
         "-",
-        rf"(?i)(?<![\w-])(--?[\w-]*(?:{_SENSITIVE}|token|pass|pwd)(?:[ \t]+|=)[\"']?)[^\s\"'-][^\s\"']{{3,}}",
+        (
+            rf"(?i)(?<![\w-])(--?[\w-]*(?:{_SENSITIVE}|token|pass|pwd)(?:[ \t]+|=|[\"'],[ \t]*(?=[\"']))[\"']?)"
+            r"[^\s\"'-][^\s\"']{3,}"
+        ),
         r"\1…",
     ),
     ("-u --user --proxy-user", r"(?<![\w-])((?:-u|--user|--proxy-user)[ \t]+[\"']?[\w.@+-]+:)[^\s\"']{4,}", r"\1…"),
+    ("mysql", r"\b(mysql\w*[ \t][^\n]{0,200}?[ \t]-p)[^\s\"']{4,}", r"\1…"),
     ("pass pwd pw= credential", r"\b([A-Z][A-Z0-9_]*_?(?:PASS|PWD|PW|CREDENTIALS?)=[\"']?)[^\s\"',;&]{4,}", r"\1…"),
+    ("credential", r"\b(CREDENTIALS?=[\"']?)[^\s\"',;&]{4,}", r"\1…"),
+    # In small letters these are also words of compilers: only what has letters and digits is taken for a secret.
+    ("pass pwd", rf"(?i)\b((?:\w*_pass|\w*pwd){_SEPARATOR}){_value(8, _MIXED)}", r"\1…"),
     ("password", r"(?i)\b(machine\s+\S+\s+login\s+\S+\s+password\s+)\S{4,}", r"\1…"),  # a line of a netrc file
+    (
+        "passw passphrase",
+        rf"(?i)\b((?:passw(?:or)?d|passphrase)[ \t]+(?:is|was)[ \t:]+[\"']?){_value(8, _MIXED)}",
+        r"\1…",
+    ),
+    ("auth", r"(\bauth\\?[\"'][ \t]*:[ \t]*\\?[\"'])[\w+/=-]{16,}", r"\1…"),  # of a registry of containers
     # Addresses that are signed, as clouds' stores give them.
     ("x-amz x-goog", r"(?i)\b(x-(?:amz|goog)-(?:signature|credential|security-token)=)[^\s&\"']{4,}", r"\1…"),
     ("sig", r"(?<=[?&])((?:sig|[Ss]ignature)=)[\w%+/=.-]{16,}", r"\1…"),
     ("bearer basic", r"(?i)\b(bearer|basic)(\s+)(?=[\w.~+/=-]*[0-9=])[\w.~+/=-]{16,}", r"\1\2…"),
     (
         "gh github_pat glpat hf_ sk- pypi- xox akia asia",
-        r"\b(?:gh[opsur]_|github_pat_|glpat-|hf_|sk-|pypi-|xox[abprs]-|AKIA|ASIA)(?=\w*[0-9])[A-Za-z0-9-]{16,}",
+        r"\b(?:gh[opsur]_|github_pat_|glpat-|hf_|sk-|pypi-|xox[abprs]-|AKIA|ASIA)(?=[\w-]*[0-9])[A-Za-z0-9-]{16,}",
         "…",
     ),
     (
@@ -91,8 +124,14 @@ _SECRETS = (
     ),
     ("authorization", rf"(?i)\b(authorization{_SEPARATOR}(?:{_SCHEME})[ \t]+)[^\s\"',;&]{{8,}}", r"\1…"),
     ("authorization", rf"(?i)\b(authorization{_SEPARATOR})(?!{_SCHEME})(?=[^\s\"',;&]*[0-9])[^\s\"',;&]{{8,}}", r"\1…"),
-    ("pass secret key token", rf"(?i)\b(\w*(?:{_SENSITIVE}){_SEPARATOR})[^\s\"',;&]{{4,}}", r"\1…"),
-    # "token" is also a word of parsers: only what has letters and digits is taken for a secret.
+    ("pass secret key token", rf"(?i)\b(\w*(?:{_SENSITIVE}){_SEPARATOR}){_value(4)}", r"\1…"),
+    # A line of a file of settings has spaces, too: what is as long and mixed as a key is none of the program's names.
+    (
+        "pass secret key token",
+        rf"(?i)\b(\w*(?:{_SENSITIVE}|token)(?:_?[0-9])?[ \t]*=[ \t]*){_MIXED}[\w/+~-]{{16,}}={{0,2}}(?![\w.(\[])",
+        r"\1…",
+    ),
+    # "token" is also a word of parsers.
     ("token", rf"(?i)\b(\w*token{_SEPARATOR})(?=[\w.~+/-]*[0-9])(?=[\w.~+/-]*[a-z])[\w.~+/=-]{{8,}}", r"\1…"),
 )
 """Patterns of passwords, tokens and keys, which must not be published even where a message quotes them.

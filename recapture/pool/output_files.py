@@ -20,11 +20,13 @@ OUTPUT_CAP_BYTES = 32 * 1024 * 1024
 
 
 def tail(path: Path) -> str:
-    """Return the end of an output file; an empty text if it is missing or not a regular file."""
+    """Return the end of an output file, in whole lines; an empty text if it is missing or not a regular file."""
     with contextlib.suppress(OSError), os.fdopen(_open(path, os.O_RDONLY), "rb") as handle:
-        handle.seek(0, os.SEEK_END)
-        handle.seek(max(0, handle.tell() - TAIL_BYTES))
-        return handle.read(TAIL_BYTES).decode(errors="replace")
+        beyond = handle.seek(0, os.SEEK_END) - TAIL_BYTES
+        handle.seek(max(0, beyond))
+        text = handle.read(TAIL_BYTES).decode(errors="replace")
+        # In half a line, a secret would stand without the name that tells that it is one.
+        return text if beyond <= 0 else text.partition("\n")[2] or text
     return ""
 
 

@@ -87,7 +87,9 @@ def requirements(root: Path) -> None:
     found = Requirements.read([root / "requirements.txt"])
     check_against(load_images()[corpus.IMAGE], found)
     found.digest(lock_path(corpus.IMAGE))
-    resolved = (root / "resolved.txt").read_text(encoding="utf-8", errors="replace")
+    # uv has just written this one, which is a regular file.
+    path = root / "resolved.txt"
+    resolved = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     hashed, others = to_install(beyond_lock(resolved, lock_path(corpus.IMAGE)), found)
     for line in (*found.options, *hashed.splitlines(), *others.splitlines()):
         _say(ascii(line))

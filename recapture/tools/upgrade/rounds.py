@@ -22,7 +22,7 @@ import msgspec
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.files import read_regular, write_atomically
 from recapture.base.paths import module_file
-from recapture.base.scrub import scrub
+from recapture.base.scrub import scrub, without_secrets
 from recapture.base.text import shorten
 from recapture.images.command_container import CommandContainer
 from recapture.images.interpreter import Interpreter
@@ -266,7 +266,7 @@ class Round:
 
     def tail(self) -> str:
         """Return the last lines that the command wrote."""
-        lines = self.output().strip().splitlines()
+        lines = without_secrets(self.output()).strip().splitlines()  # a private key has many lines
         return "\n".join(scrub(line) for line in lines[-TAIL_LINES:] if line.strip())
 
 

@@ -21,10 +21,11 @@ from benchmarks.lint import reached
 from recapture.data import NOT_RECORDED, Data, load
 from recapture.report.document import Table, code_span
 from recapture.report.markdown_writer import table_markdown
+from recapture.tools.lint.ranges import Outcome
 from recapture.tools.lint.warnings import Linter
 
 SUITES = Path(__file__).parents[1] / "suites"
-WRONG = "silently wrong"
+WRONG: Outcome = "silently wrong"
 
 
 class Compared(NamedTuple):

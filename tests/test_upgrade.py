@@ -405,6 +405,15 @@ def test_tests_of_a_file_that_cannot_be_collected_share_its_cause():
     assert group.failure.message == "no module"
 
 
+def test_a_file_that_the_baseline_cannot_import_is_told_with_its_reason(project, capsys):
+    write(project, "import no_such_module\ndef test_a(): pass")
+    words = ("upgrade", "--across", "here", "--runs", "1", "--write-baseline", "b.json")
+    assert _run([*words, "--", sys.executable, "-m", "pytest", "-q"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("1 file cannot be collected on here itself\n")
+    assert "test_it.py: ModuleNotFoundError: No module named 'no_such_module'" in out
+
+
 # the whole command, in environments of planted releases
 
 

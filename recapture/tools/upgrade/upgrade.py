@@ -108,6 +108,8 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     fails_itself: str
     """How the command ends in the baseline without any test, which makes the comparison worth little; else empty."""
+    uncollected: tuple[str, ...]
+    """The files and classes that cannot be collected in the baseline, each with its reason: their tests are unknown."""
     places: tuple[Comparison, ...]
     flaky: tuple[str, ...]
     schema: Literal[1] = 1
@@ -124,6 +126,8 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
     def headline(self) -> str:
         """The answer in one line."""
         parts = [f"the command fails on {self.baseline} itself, without any test"] if self.fails_itself else []
+        if self.uncollected:
+            parts.append(f"{plural(len(self.uncollected), 'file')} cannot be collected on {self.baseline} itself")
         for comparison in self.places:
             if comparison.name == self.baseline:
                 continue
@@ -178,6 +182,7 @@ class Upgrade:
             command=self.rounds.words,
             baseline=results[0].name if self.saved is None else "the baseline file",
             fails_itself=_whole_failure(self._baseline_of(results, results[0])),
+            uncollected=tuple(_uncollected(self._baseline_of(results, results[0]))),
             places=tuple(comparisons),
             flaky=tuple(flaky),
         )
@@ -297,6 +302,12 @@ class Upgrade:
             problem=new.problem,
             status=new.status,
         )
+
+
+def _uncollected(result: PlaceResult) -> Iterator[str]:
+    for row in result.rounds[0].tests if result.rounds else ():
+        if row.outcome == "uncollected":
+            yield f"{row.test}: {row.failure.sentence}" if row.failure is not None else row.test
 
 
 def _unknown_frames(old: PlaceResult, new: PlaceResult) -> str:

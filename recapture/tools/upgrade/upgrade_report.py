@@ -28,6 +28,12 @@ def upgrade_document(report: UpgradeReport, *, whole: bool = False) -> list[Bloc
     ]
     if report.fails_itself:
         blocks.append(Paragraph(shorten(report.fails_itself, LONGEST)))
+    if report.uncollected:
+        rows = [Item(shorten(line, LONGEST)) for line in report.uncollected[:SHOWN]]
+        blocks += [
+            Paragraph(f"not collected on {report.baseline} itself, so that their tests are unknown:"),
+            Items(rows),
+        ]
     blocks.append(_table(report))
     for comparison in report.places:
         blocks += _section(report, comparison, whole=whole)

@@ -26,11 +26,14 @@ from recapture.base.errors import EnvironmentUnfitError
 from recapture.base.locks import locked
 from recapture.command.main import _run
 from recapture.images.interpreter import Interpreter
+from recapture.report.markdown_writer import to_markdown
 from recapture.tools.upgrade import compile_counts, process_counts, pytest_outcomes, rounds
-from recapture.tools.upgrade.comparison import TestHistory, compare, grouped
+from recapture.tools.upgrade.comparison import Group, TestHistory, compare, grouped
 from recapture.tools.upgrade.compile_counts import FrameCounts, frame_changes
 from recapture.tools.upgrade.outcomes import OutcomeFile, TestOutcome, failure
 from recapture.tools.upgrade.rounds import Round
+from recapture.tools.upgrade.upgrade import BASELINE_FILE, Comparison, UpgradeReport
+from recapture.tools.upgrade.upgrade_report import upgrade_document
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -412,6 +415,22 @@ def test_a_file_that_the_baseline_cannot_import_is_told_with_its_reason(project,
     out = capsys.readouterr().out
     assert out.startswith("1 file cannot be collected on here itself\n")
     assert "test_it.py: ModuleNotFoundError: No module named 'no_such_module'" in out
+
+
+@pytest.mark.parametrize(
+    ("baseline", "fact"),
+    [("2.6.0", "raised in torch 2.6.0 → 2.9.1"), (BASELINE_FILE, "2.9.1, unless your code changed")],
+)
+def test_a_baseline_file_may_be_older_than_the_code(baseline, fact):
+    group = Group(category="newly_failing", failure=failure("E", "x"), tests=("a",), cause="torch 2.6.0 → 2.9.1")
+    place = Comparison(
+        name="2.9.1", image="", pinned=True, against="2.6.0", planned=1, recorded=1, counts={}, groups=(group,)
+    )
+    report = UpgradeReport(
+        command=("true",), baseline=baseline, fails_itself="", uncollected=(), places=(place,), flaky=()
+    )
+    lines = to_markdown(upgrade_document(report)).splitlines()
+    assert [line for line in lines if line.endswith(fact)]
 
 
 # the whole command, in environments of planted releases

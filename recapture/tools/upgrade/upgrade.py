@@ -27,6 +27,9 @@ from recapture.tools.upgrade.outcomes import COMMAND, ENVIRONMENT, NOT_RUN, Test
 from recapture.tools.upgrade.places import Place
 from recapture.tools.upgrade.rounds import Round, RoundResult
 
+BASELINE_FILE = "the baseline file"
+"""What a report calls a baseline that is a file."""
+
 REASON = 300
 """Characters of the reason why an environment could not be used."""
 
@@ -115,6 +118,11 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal[1] = 1
 
     @property
+    def from_file(self) -> bool:
+        """Whether the baseline is a file, which an earlier state of the code may have written."""
+        return self.baseline == BASELINE_FILE
+
+    @property
     def worse(self) -> bool:
         """Whether something is newly failing, failing for another reason or not collected in any environment.
 
@@ -180,7 +188,7 @@ class Upgrade:
         flaky = sorted({test for result in results for test in result.history.flaky})
         report = UpgradeReport(
             command=self.rounds.words,
-            baseline=results[0].name if self.saved is None else "the baseline file",
+            baseline=results[0].name if self.saved is None else BASELINE_FILE,
             fails_itself=_whole_failure(self._baseline_of(results, results[0])),
             uncollected=tuple(_uncollected(self._baseline_of(results, results[0]))),
             places=tuple(comparisons),

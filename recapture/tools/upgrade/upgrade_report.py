@@ -107,7 +107,9 @@ def _group(report: UpgradeReport, group: Group, *, whole: bool) -> list[Block]:
             facts.append(f"in {group.failure.place}{line}")
         if group.failure is not None and group.failure.operator:
             facts.append(f"operator: {group.failure.operator}")
-        facts.append(f"raised in {group.cause}" if group.cause else f"not decided; {_advice(report, group)}")
+        # The code of a baseline file may be older than that of this run.
+        unless = ", unless your code changed" if report.from_file else ""
+        facts.append(f"raised in {group.cause}{unless}" if group.cause else f"not decided; {_advice(report, group)}")
         blocks.append(Paragraph("; ".join(facts)))
     return [*blocks, _names(group.tests, whole=whole)]
 

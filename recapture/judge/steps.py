@@ -104,7 +104,7 @@ def _cannot_run(raised: Raised) -> str:
     An exception on the example can be the point of a case that somebody wrote. A generated one, such as a model of a
     library, was never seen to run; it may need another release of the library, or not work on a GPU.
     """
-    return encodable(scrub(shorten(one_line(f"eager cannot run the example: {raised.type}: {raised.message}"), 200)))
+    return encodable(shorten(scrub(one_line(f"eager cannot run the example: {raised.type}: {raised.message}")), 200))
 
 
 def _brief(error: BaseException) -> Raised:

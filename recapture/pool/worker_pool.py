@@ -257,7 +257,7 @@ def cause_of_death(ended: Ended) -> str:
         return f"died of signal {-ended.status}"
     last = (ended.stderr.strip().splitlines() or [""])[-1]
     if ended.status == FAILED and _EXCEPTION.match(last):
-        return f"could not report a result: {scrub(shorten(one_line(last), LONGEST_REASON))}"
+        return f"could not report a result: {shorten(scrub(one_line(last)), LONGEST_REASON)}"
     if ended.status == FAILED:  # not even the exception could be written
         return "could not report a result: its connection to the run was closed"
     return f"exited with status {ended.status} and without a result"

@@ -309,7 +309,7 @@ class _Examination:
         """Say what eager raises on the example, where, and what to do about a file that it does not find."""
         if first.raised is None:
             return ""
-        text = scrub(shorten(one_line(first.raised.message), 300))
+        text = shorten(scrub(one_line(first.raised.message)), 300)
         where = _line_of(first.raised.error)
         message = f"{self.request.title} raises {first.raised.type} on its input{where}: {text}"
         if isinstance(first.raised.error, FileNotFoundError):
@@ -432,7 +432,7 @@ class _Examination:
         if first.raised is None:
             raise ValueError("eager accepts this input")
         text = f"{first.raised.type}: {first.raised.message}"
-        reason, kind = scrub(shorten(one_line(text), REASON)), re.sub(r"\d+", "0", text)
+        reason, kind = shorten(scrub(one_line(text)), REASON), re.sub(r"\d+", "0", text)
         if is_out_of_memory(first.raised.error):
             return _Tried("unaffordable", "eager has not enough memory for it")
         is_tried = kind not in self.raising and len(self.raising) < MOST_REFUSED and self._may_be_refused(make, first)

@@ -374,7 +374,7 @@ def _fault_in_eager(request: CheckRequest, options: CheckOptions, record: Record
         how = f"needs more than --memory {options.memory / GIB:g} GiB in eager: raise it, or try a smaller input"
     else:
         why = record.reason if record.error is None else f"{record.error.type}: {record.error.message}"
-        how = f"fails in eager: {scrub(shorten(one_line(why or 'without a message'), 300))}"
+        how = f"fails in eager: {shorten(scrub(one_line(why or 'without a message')), 300)}"
     return UsageError(f"{request.title} {how}")
 
 

@@ -383,7 +383,7 @@ def _hash(tensor: Any) -> str:
 
 
 def _line(text: str) -> str:
-    return encodable(scrub(shorten(one_line(text), MESSAGE)))
+    return encodable(shorten(scrub(one_line(text)), MESSAGE))
 
 
 def main(path: Path, rank: int = 0) -> None:

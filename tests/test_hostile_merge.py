@@ -86,7 +86,9 @@ def test_the_planted_parts_are_merged(parts, capsys):
 
 
 @pytest.mark.parametrize("field", ["image", "capability"])
-@pytest.mark.parametrize("text", ["../../escape", "/tmp/escape", "..", ".", "", "a/b", "a\nb", "a\x1b[2J", "x" * 300])
+@pytest.mark.parametrize(
+    "text", ["../../escape", "/tmp/escape", "..", ".", "", "-rf", ".lock", "a/b", "a\nb", "a\x1b[2J", "x" * 300]
+)
 def test_a_name_that_is_no_plain_part_of_a_path_is_refused_when_it_is_read(parts, capsys, field, text):
     path = parts.folder(2) / "environment.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {field: text}))

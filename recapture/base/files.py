@@ -76,8 +76,10 @@ def kind_of_file(mode: int) -> str:
 
 
 def is_file_name(text: str) -> bool:
-    """Whether a text is one plain component of a path, so that it cannot lead out of a folder."""
-    return text not in ("", ".", "..") and "/" not in text and text.isprintable() and len(text.encode()) <= 255
+    """Whether a text is one plain component of a path, neither hidden nor like an option: it leads out of no folder."""
+    if not text or text[0] in ".-" or "/" in text or not text.isprintable():
+        return False
+    return len(text.encode()) <= 255
 
 
 def write_atomically(path: Path, data: bytes) -> None:

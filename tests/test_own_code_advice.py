@@ -97,6 +97,13 @@ def test_an_operator_for_branches_is_for_a_branch(compiler, message, branch):
     assert ("torch.cond" in advice(refused_capture(compiler, message))) == branch
 
 
+@pytest.mark.parametrize("depends_on_calls", [True, False])
+def test_a_trace_whose_check_fails_is_of_earlier_calls_where_the_result_is(depends_on_calls):
+    record = refused_capture("jit.trace", "Tracing failed sanity checks!\nGraphs differed across invocations!")
+    begins = "the result depends on earlier calls" if depends_on_calls else "it cannot record this call"
+    assert advice(record, depends_on_calls=depends_on_calls).startswith(begins)
+
+
 @pytest.mark.parametrize(("verdict", "word"), [(Verdict.CRASH, "crash"), (Verdict.TIMEOUT, "timeout")])
 def test_a_process_that_ends_on_an_empty_batch_alone_is_usable_on_others(verdict, word):
     around = Circumstances(inputs=INPUTS)

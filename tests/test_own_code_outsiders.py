@@ -450,9 +450,11 @@ def test_an_example_of_100_gigabytes_without_memory_allocates_nothing(served):
 
 
 def test_code_that_depends_on_earlier_calls_is_not_called_random(served):
-    result = outsider("depends_on_calls.py", "Flip", "4", compilers=("compile:eager",))
+    result = outsider("depends_on_calls.py", "Flip", "4", compilers=("compile:eager", "jit.trace"))
     row = result["compile:eager"]
     assert row.verdict == "specialized"
+    assert (result["jit.trace"].verdict, result["jit.trace"].phase) == ("error", "capture")
+    assert row.advice == result["jit.trace"].advice
     assert row.advice.startswith("the result depends on earlier calls")
     assert not result.report.random
 

@@ -64,6 +64,11 @@ _GUARD = re.compile(r"\bguard", re.IGNORECASE)
 
 _INSTEAD_OF_A_RECORDING = "use torch.compile or torch.export"
 
+_ON_EARLIER_CALLS = "the result depends on earlier calls: pass that state in as a tensor, and return the new one"
+
+_RECORDED_TWICE = "Tracing failed sanity checks"
+"""What `torch.jit.trace` says where it records the code again and gets another graph."""
+
 _WHILE_COMPILING = re.compile(r"\b_inductor\b|InductorError|CppCompileError")
 """The types of exceptions that Inductor raises for a program that was captured."""
 
@@ -333,7 +338,7 @@ def advice_for(record: Record, around: Circumstances) -> str:
     if record.verdict in SILENTLY_WRONG:
         return _if_wrong(record, around)
     if record.verdict is Verdict.ERROR:
-        return _if_refused(record) if record.phase == "capture" else _if_failed(record, around)
+        return _if_refused(record, around) if record.phase == "capture" else _if_failed(record, around)
     if record.input not in (None, "example") and record.verdict in (Verdict.CRASH, Verdict.TIMEOUT):
         return f"do not use it on inputs like {around.name(record.input or '')}, or compare it on others with held_out"
     return record.verdict.facts.advice
@@ -345,7 +350,7 @@ def _if_wrong(record: Record, around: Circumstances) -> str:
     kinds = {difference.kind for difference in record.differences}
     on = around.name(record.input or "")
     if around.depends_on_calls and not kinds & {"dtype", "shape", "type"}:
-        return "the result depends on earlier calls: pass that state in as a tensor, and return the new one"
+        return _ON_EARLIER_CALLS
     if around.random and kinds <= {"value"}:
         if compiler.generates_code and not around.sets_fallback_random:
             return "the code draws random numbers: torch._inductor.config.fallback_random = True gives eager's"
@@ -375,9 +380,12 @@ def _if_wrong(record: Record, around: Circumstances) -> str:
     return "do not use it for this code without a test on such inputs"
 
 
-def _if_refused(record: Record) -> str:
+def _if_refused(record: Record, around: Circumstances) -> str:
     message = "" if record.error is None else record.error.message
     family = compiler_facts(record.compiler).family
+    # A tracer runs the code again to check what it recorded, so that such code fails at capture.
+    if around.depends_on_calls and _RECORDED_TWICE in message:
+        return _ON_EARLIER_CALLS
     if family == Family.AOTI and record.error is not None and _WHILE_COMPILING.search(record.error.type):
         return "torch.export accepts the program, and Inductor cannot compile it: run the exported program instead"
     if _OF_A_RESULT.search(message):

@@ -288,14 +288,16 @@ def pack(value: Any, folder: Path) -> Pickled:
         why = one_line(f"{qualified(type(error))}: {safe_text(error)}")
         raise UsageError(f"{_name_of(value)} cannot be sent to another process: {why}") from None
     content = data.getvalue()
+    # What a plain import finds again is pickled without it.
+    requires = (cloudpickle.__name__,) if cloudpickle.__name__.encode() in content else ()
     paths = search_path()
     sources = tuple(_sources(value))
     if len(content) > LARGEST_TEXT:
         number = len(list(folder.glob("*.packed")))
         file = folder / f"{number}.packed"
         file.write_bytes(content)
-        return Pickled(f"@{file}", sources, paths)
-    return Pickled(base64.b64encode(content).decode(), sources, paths)
+        return Pickled(f"@{file}", sources, paths, requires)
+    return Pickled(base64.b64encode(content).decode(), sources, paths, requires)
 
 
 def search_path() -> tuple[str, ...]:

@@ -26,11 +26,15 @@ MOST_INPUTS = 40
 
 
 class Pickled(msgspec.Struct, frozen=True):
-    """An object of another process, as `recapture.cases.own_code.unpacked` takes it."""
+    """An object of another process, as `recapture.cases.own_code.unpacked` takes it.
+
+    `requires` are the packages without which it cannot be unpacked.
+    """
 
     text: str
     sources: tuple[tuple[str, str], ...] = ()
     paths: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
 
 
 class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +70,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
         values = {
             "place": self.place,
             "name": self.name,
-            **{name: pickled and msgspec.structs.astuple(pickled) for name, pickled in packed.items()},
+            **{name: pickled and (pickled.text, pickled.sources, pickled.paths) for name, pickled in packed.items()},
             "inputs": self.inputs,
             "inputs_from": self.inputs_from,
             "paths": self.paths,

@@ -251,3 +251,25 @@ class TestSite:
 
     def test_an_empty_site_is_a_problem(self, tmp_path):
         assert check_site.problems(tmp_path) == [f"no page in {tmp_path}"]
+
+
+INSTALLS = re.compile(
+    r"\b(pip|uv|uvx|pipx|npm|conda|apt-get|session)\b[^#\n]{0,60}\binstall\b|^\s*(- )?uses: |additional_dependencies|"
+    r"^\s*(container|image): |^FROM |@sha256:|\bdebootstrap\b",
+    re.MULTILINE,
+)
+"""What downloads packages, actions or images, in documents, scripts, workflows and recipes."""
+
+
+def test_security_names_each_file_that_downloads_something():
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    rows = [line.strip("|").split("|") for line in section(text, "What is downloaded").splitlines() if "|" in line]
+    patterns = {pattern for row in rows[2:] for pattern in re.findall(r"`([^`]+)`", row[2])}
+    ways = (".ci/*", ".github/workflows/*", "*.*", "docs/*.md", "docker/Dockerfile", "examples/*/*.y*ml")
+    files = {path for way in ways for path in ROOT.glob(way) if path.is_file()} - {ROOT / "SECURITY.md"}
+    files = {path for path in files if path.suffix != ".lock" and INSTALLS.search(path.read_text(encoding="utf-8"))}
+    named = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    assert len(files) > 12
+    assert {path.relative_to(ROOT).as_posix() for path in files - named} == set()
+    for pattern in patterns:
+        assert set(ROOT.glob(pattern)) & files, pattern

@@ -16,7 +16,7 @@ from conftest import SUITES, records_below, results_below, run_in_process
 
 from recapture.pool.folders import Folder
 from recapture.pool.output_files import OUTPUT_CAP_BYTES, TAIL_BYTES, cut, tail
-from recapture.pool.processes import Child, Running, mark_of
+from recapture.pool.processes import Child, Running, check_caps, mark_of
 from recapture.pool.protocol import LineBuffer, Task
 from recapture.pool.server import Server
 from recapture.records.record import Timing, read_jsonl
@@ -219,6 +219,26 @@ def test_an_orphan_is_known_by_its_session_directory_or_environment(tmp_path, ho
         running[session] = Child(task, session, folder, 0.0)
         assert not running._comes_of(child, process.pid)
         process.kill()
+
+
+@pytest.mark.parametrize(
+    ("weights", "ended", "cause"),
+    [
+        ((2, 2), False, "memory"),
+        ((2, 1, 2, 1), False, None),  # a sum that is too large for a moment, because it is read part by part
+        ((2, 1, 2, 2), False, "memory"),
+        ((2,), False, None),
+        ((2,), True, "memory"),
+    ],
+)
+def test_memory_is_over_the_limit_when_two_measurements_in_a_row_are(tmp_path, monkeypatch, weights, ended, cause):
+    remaining = list(weights)
+    monkeypatch.setattr("recapture.pool.processes.weigh", lambda pids, held: remaining.pop(0))
+    child = Child(Task(1, "canary", msgspec.Raw(b"null"), 60.0, memory=1), os.getpid(), Folder(tmp_path), 0.0)
+    for _ in weights:
+        child.weighed_again = 0.0
+        check_caps(child, [os.getpid()], ended=ended)
+    assert (child.cause, remaining) == (cause, [])
 
 
 def test_a_mark_is_inherited_over_forks_sessions_and_programs():

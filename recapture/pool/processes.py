@@ -220,6 +220,8 @@ class Child:
     cause: str | None = None
     processes: int = 0
     weighed_again: float = 0.0
+    over_limit: bool = False
+    """Whether its processes together used too much memory when they were last measured."""
     reused: bool = False
     """Whether the process had run other tasks before."""
     report: Report = field(init=False)
@@ -332,8 +334,10 @@ class Running(dict[int, Child]):
 def check_caps(child: Child, processes: list[int], *, ended: bool = False) -> None:
     """Set the cause of a task's end if its processes are too many or together use too much memory.
 
-    The memory of a running task is not measured while it creates processes, whose number is limited separately. The
-    longer measuring takes, the less often it is repeated. For a task that `ended`, `processes` are those it left.
+    The memory of a running task is not measured while it creates processes, whose number is limited separately. Two
+    measurements in a row have to be over the limit: processes are read one after another, and while they map the same
+    pages, the sum is too large for a moment. The longer measuring takes, the less often it is repeated. For a task that
+    `ended`, `processes` are those it left, and one measurement decides.
     """
     child.pids.update(processes)
     resident = sum(map(rss, processes))
@@ -348,6 +352,7 @@ def check_caps(child: Child, processes: list[int], *, ended: bool = False) -> No
         weight = weigh(processes, held)
         end = time.monotonic()
         child.weighed_again = end + 5 * (end - begin)
-        if weight > child.task.memory:
+        was_over, child.over_limit = child.over_limit, weight > child.task.memory
+        if child.over_limit and (was_over or ended):
             child.cause = "memory"
             child.peak_rss = max(child.peak_rss, weight)

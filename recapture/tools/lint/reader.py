@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from recapture.tools.lint.source import Captured, SourceText
@@ -76,6 +76,12 @@ class Reader:
     def full(self, node: ast.expr) -> str:
         """Return the full dotted name of an expression that begins with an import."""
         return self.source.names.full(node)
+
+    def is_decorated(self, node: ast.Call, names: Collection[str]) -> bool:
+        """Whether a call is of a function of the file that has a decorator of one of these full names."""
+        function = self.source.functions.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        decorators = function.decorator_list if function is not None else []
+        return any(self.full(part.func if isinstance(part, ast.Call) else part) in names for part in decorators)
 
     def of(self, node: ast.AST | None) -> Value:
         """Return what an expression holds at this place."""

@@ -167,9 +167,7 @@ NO_GRAD = frozenset({"torch.no_grad", "torch.enable_grad"})
 def _calls_no_grad(node: ast.AST, reader: Reader) -> Iterator[Found]:
     """Yield calls of functions of the file that are decorated with `no_grad`."""
     assert isinstance(node, ast.Call)
-    function = reader.source.functions.get(node.func.id) if isinstance(node.func, ast.Name) else None
-    decorators = function.decorator_list if function is not None else []
-    if any(reader.full(part.func if isinstance(part, ast.Call) else part) in NO_GRAD for part in decorators):
+    if reader.is_decorated(node, NO_GRAD):
         yield Found("no-grad-inside", node)
 
 

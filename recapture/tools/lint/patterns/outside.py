@@ -56,9 +56,7 @@ def _environment(node: ast.AST, reader: Reader) -> Iterator[Found]:
 def _caches(node: ast.AST, reader: Reader) -> Iterator[Found]:
     """Yield calls of cached functions: most of them give the same result when they are computed again."""
     assert isinstance(node, ast.Call)
-    function = reader.source.functions.get(node.func.id) if isinstance(node.func, ast.Name) else None
-    decorators = function.decorator_list if function is not None else []
-    if any(reader.full(part.func if isinstance(part, ast.Call) else part) in CACHES for part in decorators):
+    if reader.is_decorated(node, CACHES):
         yield Found("functools-cache", node, sure=False)
 
 

@@ -21,8 +21,8 @@ class FreshCase:
     """A newly executed case: its function, or its module built under the seed, on the device, and what it can reach.
 
     With `roomy`, zeros are added behind every argument. With `watching`, a function that makes a context, calls are
-    observed inside it, and for their values alone. What is made before a call is not: both sides have the same inputs
-    and parameters, so that no noise is due there.
+    observed inside it, and for their values alone; without `settings`, these are not looked at. What is made before a
+    call is not observed: both sides have the same inputs and parameters, so that no noise is due there.
     """
 
     def __init__(
@@ -32,9 +32,11 @@ class FreshCase:
         *,
         roomy: bool = False,
         watching: Callable[[], AbstractContextManager[None]] | None = None,
+        settings: bool = True,
     ) -> None:
         self.case = case
         self.watching = watching
+        self.settings = settings
         self.device = device
         self.roomy = roomy
         self.target: Any = case.target
@@ -89,6 +91,7 @@ class FreshCase:
             train_step=self.case.train_step,
             all_output="output" in self.case.strict,
             values_only=self.watching is not None,
+            settings=self.settings,
             watching=self.watching or nullcontext,
             device=self.device,
             earlier=self.earlier,

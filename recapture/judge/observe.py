@@ -88,6 +88,7 @@ class Observation:
     moved: frozenset[str] = frozenset()
     versions: frozenset[str] = frozenset()
     flags: Mapping[str, str] = field(default_factory=dict)
+    left: frozenset[str] = frozenset()
     random_states: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     aliases: frozenset[tuple[str, str]] = frozenset()
@@ -105,8 +106,8 @@ class Surroundings:
     `watch` may take the target and the result. `backward` is False if no backward follows the call;
     after it, parameters move by minus `train_step` times their gradient. With
     `all_output`, warnings and log messages count as output. With `values_only`, memory, random states and the
-    environment are not looked at. `watching` makes a context for the call and its backward. `earlier` collects the
-    results and arguments of earlier calls.
+    environment are not looked at. Without `settings`, none is read or put back. `watching` makes a context for the call
+    and its backward. `earlier` collects the results and arguments of earlier calls.
     """
 
     reachable: Reachable | None = None
@@ -117,6 +118,7 @@ class Surroundings:
     train_step: float | None = None
     all_output: bool = False
     values_only: bool = False
+    settings: bool = True
     watching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     device: str = "cpu"
     earlier: EarlierCalls = field(default_factory=EarlierCalls)
@@ -184,7 +186,9 @@ class _Call:
         value: Any = None
         result: Described | None = None
         with recorded(printed, everything=self.around.all_output), self.around.watching():
-            flags = read_flags()  # here, because what watches may be a mode, which is a setting
+            flags = (
+                read_flags() if self.around.settings else {}
+            )  # here, because what watches may be a mode, which is a setting
             try:
                 value = call(*self.args)
                 self._synchronize()
@@ -225,11 +229,14 @@ class _Call:
             torch.cuda.synchronize()  # attribute kernel errors to the call that launched the kernel
 
     def _settings(self, before: dict[str, Any]) -> None:
-        after = read_flags()
-        restore_flags(before, after)  # first, because reading random states makes tensors
+        if self.around.settings:
+            after = read_flags()
+            self.found["left"] = restore_flags(before, after)  # first, because reading random states makes tensors
+            if not self.around.values_only:
+                # What is equal is told alike, and the same objects are compared at once.
+                self.found["flags"] = told(before if self.found["left"] else after, after)
         if self.around.values_only:
             return
-        self.found["flags"] = told(before, after)
         self.found["random_states"] = random_states()
         self.found["environment"] = environment()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import builtins
 import decimal
-import functools
 import gc
 import locale
 import logging
@@ -18,74 +17,14 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from recapture.base.exceptions import SUITE_MODULES, safe_text
-
-
-class Setting(NamedTuple):
-    """How a setting is read and written, and what a record says of it after a call, given it before and after."""
-
-    read: Callable[[], Any]
-    write: Callable[[Any], None] | None = None
-    """None for what cannot be restored: it tells whether another cell may run in a process."""
-    tell: Callable[[Any, Any], str] = lambda _, after: safe_text(after)
-    """What has no text that is the same in every process is told as a change."""
-
-
-class Names:
-    """What names stand for, by owner. It equals an earlier one if all names of that still stand for the same.
-
-    New names may come: a module that is imported on first use is no change of a setting. With `functions`, only
-    functions are heeded.
-    """
-
-    def __init__(self, *parts: dict[Any, Any], functions: bool = False) -> None:
-        self.parts = parts
-        self.functions = functions
-
-    def __eq__(self, before: object) -> bool:
-        return isinstance(before, Names) and not self.changed_since(before)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def changed_since(self, before: Names) -> list[tuple[int, Any]]:
-        """Return the names that are gone or stand for something else, each after the number of its owner."""
-        return [
-            (number, name)
-            for number, (part, earlier) in enumerate(zip(self.parts, before.parts, strict=True))
-            if not _same_objects(part, earlier)
-            for name, value in earlier.items()
-            if part.get(name, self) is not value and (not self.functions or _is_replaced(value, part.get(name)))
-        ]
-
-    def names_changed_since(self, before: Names) -> list[str]:
-        """Return the same as texts, without the owners."""
-        return sorted(str(name) for _, name in self.changed_since(before))
-
-
-def _is_replaced(before: Any, now: Any) -> bool:
-    """Whether a function was replaced, and not by torch itself, which wraps some of its own when a part is imported."""
-    if not callable(before) or isinstance(before, type):
-        return False
-    code = getattr(now, "__globals__", {}).get("__name__", "")
-    return not str(code).startswith("torch.")
-
-
-def _same_objects(part: dict[Any, Any], earlier: dict[Any, Any]) -> bool:
-    """Whether two dicts are plainly the same, which Python finds out fast."""
-    try:
-        return part == earlier
-    except Exception:  # objects that cannot be compared, which are not the same ones then
-        return False
-
-
-AS_BEFORE = "as before"
-"""What a record says of a setting that has no text of its own and did not change."""
+from recapture.base.exceptions import SUITE_MODULES
+from recapture.judge.namespaces import AS_BEFORE, Names, Setting, patched, public_namespaces_of_python
 
 
 def process_settings() -> dict[str, Setting]:
@@ -101,6 +40,7 @@ def process_settings() -> dict[str, Setting]:
         "modules": Setting(_modules, _put_modules_back, _tell_names),
         "builtins": patched("builtins", builtins),
         "math": patched("math", math),
+        "namespaces": patched("replaced", *public_namespaces_of_python(), full_names=True),
         "import_path": Setting(_import_path, _set_import_path, _tell_list),
         "warning_filters": Setting(_warning_filters, _set_warning_filters, _tell_list),
         "logging": Setting(_logging_levels, _set_logging_levels),
@@ -123,35 +63,12 @@ def process_settings() -> dict[str, Setting]:
         settings["socket_timeout"] = Setting(socket.getdefaulttimeout, socket.setdefaulttimeout)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
+        settings["numpy_functions"] = patched("numpy", numpy, numpy.linalg, numpy.fft, numpy.random, full_names=True)
         settings["numpy_errors"] = Setting(numpy.geterr, lambda value: numpy.seterr(**value), _tell_change)
         settings["numpy_print_options"] = Setting(
             numpy.get_printoptions, lambda value: numpy.set_printoptions(**value), _tell_change
         )
     return settings
-
-
-def patched(name: str, *owners: Any) -> Setting:
-    """Return a setting that says whether the functions of modules and classes are still those that they were."""
-
-    def read() -> Names:
-        return Names(*({**_inherited(owner), **vars(owner)} for owner in owners), functions=True)
-
-    def write(before: Names) -> None:
-        for number, key in read().changed_since(before):
-            setattr(owners[number], key, before.parts[number][key])
-
-    def tell(before: Names, after: Names) -> str:
-        changed = after.names_changed_since(before)
-        return f"{name}: {', '.join(changed)}" if changed else AS_BEFORE
-
-    return Setting(read, write, tell)
-
-
-@functools.cache
-def _inherited(owner: Any) -> dict[str, Any]:
-    """Return what a class has from those that it derives from; nothing for a module."""
-    bases = owner.__mro__[:0:-1] if isinstance(owner, type) else ()
-    return {key: value for base in bases for key, value in vars(base).items() if not key.startswith("__")}
 
 
 def _of_names(*owners_and_names: Any) -> Setting:
@@ -169,7 +86,7 @@ def _of_names(*owners_and_names: Any) -> Setting:
 
     def write(before: Names) -> None:
         for owner, name in places:
-            setattr(owner, name, before.parts[0][f"{owner.__name__}.{name}"])
+            setattr(owner, name, before.names[f"{owner.__name__}.{name}"])
 
     return Setting(read, write, _tell_names)
 
@@ -207,12 +124,12 @@ def _set_tracing(value: tuple[Any, Any]) -> None:
 
 def _modules() -> Names:
     """Return the imported modules, without the files of suites: each cell executes its own again."""
-    return Names({name: module for name, module in sys.modules.items() if not name.startswith(SUITE_MODULES)})
+    return Names(sys.modules.copy(), ignored=SUITE_MODULES)
 
 
 def _put_modules_back(before: Names) -> None:
-    for number, name in _modules().changed_since(before):
-        sys.modules[name] = before.parts[number][name]
+    for name in _modules().names_changed_since(before):
+        sys.modules[name] = before.names[name]
 
 
 def _warning_filters() -> list[Any]:
@@ -318,9 +235,9 @@ _SIGNALS = [number for number in signal.Signals if number in signal.valid_signal
 
 
 def _set_signal_handlers(before: Names) -> None:
-    for number, name in _signal_handlers().changed_since(before):
+    for name in _signal_handlers().names_changed_since(before):
         with suppress(ValueError, OSError, TypeError):  # outside the main thread, and of code in C
-            signal.signal(signal.Signals[name], before.parts[number][name])
+            signal.signal(signal.Signals[name], before.names[name])
 
 
 def _decimal_context() -> tuple[Any, ...]:
@@ -353,5 +270,5 @@ def _first_parts(names: Iterable[str | None]) -> set[str]:
     return {(name or "").partition(".")[0] for name in names}
 
 
-PROCESS = frozenset({*process_settings(), "numpy_errors", "numpy_print_options", "socket_timeout"})
+PROCESS = frozenset({*process_settings(), "numpy_errors", "numpy_functions", "numpy_print_options", "socket_timeout"})
 """The names of the settings of Python and the process."""

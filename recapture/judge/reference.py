@@ -10,6 +10,7 @@ from recapture.judge.compare import Comparison, Rules, compare
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing, without_unused
 from recapture.judge.perturbation import perturbed
+from recapture.judge.torch_state import read_flags, restore_flags
 from recapture.torch_api.compat import compiled_code_off
 
 if TYPE_CHECKING:
@@ -104,12 +105,18 @@ class Eager:
         """Observe the values of the inputs that are needed, with noise; those before them may change the state."""
         first = {observation.input: observation for observation in self._first or []}
         observations: dict[str, Observation] = {}
+        # Settings that no call changes are read once for the run: to read them costs more than a small call.
+        changed = any(observation.left for observation in first.values())
+        settings = read_flags()
         try:
             with compiled_code_off():
-                subject = FreshCase(self.load(), self.device, watching=partial(perturbed, run))
+                watching = partial(perturbed, run)
+                subject = FreshCase(self.load(), self.device, watching=watching, settings=changed)
                 target = self._target(subject)
                 for label, make in subject.case.inputs():
                     observation = subject.call(target, label, make)
+                    if observation.raised is not None:
+                        restore_flags(settings)
                     if self._needed is None:
                         observations[label] = observation
                     elif label in self._needed:
@@ -119,6 +126,8 @@ class Eager:
                 subject.leave()
         except Exception:  # a case that cannot run with noise has no such reference
             return {}
+        finally:
+            restore_flags(settings)
         return {label: observation for label, observation in observations.items() if observation.raised is None}
 
     def _target(self, subject: FreshCase) -> Callable[..., Any]:

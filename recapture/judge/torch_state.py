@@ -15,7 +15,8 @@ import warnings
 from functools import cache, partial
 from typing import Any
 
-from recapture.judge.process_state import PROCESS, Setting, leave_alone, patched, process_settings
+from recapture.judge.namespaces import Setting, patched, public_namespaces_of_torch
+from recapture.judge.process_state import PROCESS, leave_alone, process_settings
 from recapture.torch_api.compat import default_device, print_options, set_print_options
 from recapture.torch_api.modes import (
     autograd_multithreading,
@@ -64,13 +65,19 @@ def read_flags() -> Flags:
     return {name: setting.read() for name, setting in _settings().items() if setting.write is not None}
 
 
-def restore_flags(flags: Flags, now: Flags | None = None) -> None:
-    """Set every setting that differs from `flags` back; `now` are the present ones, if they were just read."""
+def restore_flags(flags: Flags, now: Flags | None = None) -> frozenset[str]:
+    """Set every setting that differs from `flags` back, and return the names of these.
+
+    `now` are the present ones, if they were just read.
+    """
     if now is not None and all(value == flags.get(name, value) for name, value in now.items()):
-        return
+        return frozenset()
+    different = set()
     for name, setting in _settings().items():
         if setting.write is not None and name in flags and setting.read() != flags[name]:
+            different.add(name)
             setting.write(flags[name])
+    return frozenset(different)
 
 
 def told(before: Flags, after: Flags) -> dict[str, str]:
@@ -149,6 +156,7 @@ def _settings_with(*_imported: bool) -> dict[str, Setting]:
     settings["functions"] = patched(
         "torch", torch, torch.Tensor, torch.nn.functional, torch.nn.Module, torch.linalg, torch.autograd.Function
     )
+    settings["namespaces_of_torch"] = patched("replaced", *public_namespaces_of_torch(), full_names=True)
     return (
         settings
         | process_settings()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import decimal
 import functools
 import gc
@@ -10,12 +11,15 @@ import io
 import locale
 import logging
 import math
+import operator
 import os
+import random
 import signal
 import socket
 import sys
 import tempfile
 import threading
+import time
 import types
 import warnings
 from collections.abc import Callable
@@ -47,6 +51,38 @@ def _another_function() -> None:
 def _another_method() -> None:
     method = torch.Tensor.view_as
     torch.Tensor.view_as = functools.partialmethod(method)
+
+
+WRAPPED = (
+    ("spectrum", torch.fft, "rfft"),
+    ("special-function", torch.special, "erf"),
+    ("decomposition", torch.linalg, "qr"),
+    ("method-of-linear", torch.nn.Linear, "forward"),
+    ("constructor-of-linear", torch.nn.Linear, "reset_parameters"),
+    ("initialisation", torch.nn.init, "kaiming_uniform_"),
+    ("step-of-optimizer", torch.optim.SGD, "zero_grad"),
+    ("scheduler", torch.optim.lr_scheduler.StepLR, "get_lr"),
+    ("autograd", torch.autograd, "grad"),
+    ("numpy", np, "dot"),
+    ("numpy-random", np.random, "rand"),
+    ("time", time, "monotonic"),
+    ("random", random, "random"),
+    ("file-function", os, "listdir"),
+    ("copy", copy, "deepcopy"),
+    ("operator", operator, "mul"),
+    ("logarithm", math, "log1p"),
+)
+"""Functions in the namespaces of torch, numpy and Python: what they are called here, their owner and their name."""
+
+
+def _wrap(owner: Any, name: str) -> None:
+    """Put a wrapper in the place of a function."""
+    function = getattr(owner, name)
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    setattr(owner, name, wrapper)
 
 
 CHANGES: dict[str, Callable[[], Any]] = {
@@ -84,6 +120,16 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "math-replaced": lambda: setattr(math, "sqrt", lambda value: value**0.5),
     "function-of-torch-replaced": _another_function,
     "method-of-tensors-replaced": _another_method,
+    **{f"{name}-replaced": functools.partial(_wrap, owner, attribute) for name, owner, attribute in WRAPPED},
+    "function-of-torch-for-another": lambda: setattr(torch.nn.functional, "silu", torch.nn.functional.gelu),
+    "class-of-torch-replaced": lambda: setattr(torch.nn, "Tanh", type("Tanh", (torch.nn.Tanh,), {})),
+    "class-of-torch-for-another": lambda: setattr(torch.nn, "ReLU", torch.nn.GELU),
+    "module-of-torch-replaced": lambda: setattr(torch, "fft", types.ModuleType("fast_fft")),
+    "inherited-method-hidden": lambda: setattr(torch.nn.Linear, "__call__", lambda self, x: self.forward(x)),
+    "inherited-training-hidden": lambda: setattr(torch.nn.Dropout, "train", lambda self, _=True: self),
+    "function-of-torch-removed": lambda: delattr(torch.special, "expit"),
+    "constant-replaced": lambda: setattr(math, "pi", 3.0),
+    "property-replaced": lambda: setattr(torch.nn.RNNBase, "all_weights", property(list)),
     "autograd-threads": lambda: torch.autograd.set_multithreading_enabled(False),
     "sparse-checks": torch.sparse.check_sparse_tensor_invariants.enable,
     "fast-path": lambda: torch.backends.mha.set_fastpath_enabled(not torch.backends.mha.get_fastpath_enabled()),

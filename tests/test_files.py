@@ -10,7 +10,7 @@ import pytest
 
 from recapture.base.decode import Format
 from recapture.base.errors import UsageError
-from recapture.base.files import read_regular, write_atomically, write_output
+from recapture.base.files import read_regular, why_not_writable, write_atomically, write_output
 from recapture.command.main import _run
 from recapture.records.record import Record, Timing, read_jsonl, read_output
 from tests.fuzz import corpus
@@ -84,6 +84,43 @@ def test_output_is_written_into_a_pipe_and_through_a_link_that_the_user_named(tm
     write_output(tmp_path / "link", b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_what_cannot_be_written_is_known_before_and_leaves_nothing(tmp_path):
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("absent")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("file", "new", "link", "/dev/null"):
+        assert why_not_writable(tmp_path / name) == "", name
+    for name, why in (
+        ("no/new", "No such file"),
+        ("", "Is a dir"),
+        ("file/new", "Not a dir"),
+        ("/proc/new", "No such"),
+    ):
+        assert why in why_not_writable(tmp_path / name), name
+    assert why_not_writable(tmp_path / "a\0b")
+    assert why_not_writable(tmp_path / "loop")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "loop"]
+    assert (tmp_path / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--junit"),
+        ("check", "x.py:f", "--html"),
+        ("check", "x.py:f", "--junit"),
+        ("check", "x.py:f", "--save"),
+        ("drift", "x.py:f", "--html"),
+        ("bench", "--benchmark-json"),
+        ("upgrade", "--across", "here", "--junit"),
+    ],
+)
+def test_every_command_refuses_an_output_that_cannot_be_written_before_it_begins(words, tmp_path, capfd):
+    assert _run([*words, str(tmp_path / "none" / "out")]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"recapture: cannot write {tmp_path / 'none' / 'out'}: ")
 
 
 def test_a_report_for_a_device_is_written_into_it(tmp_path, capfd):

@@ -617,6 +617,8 @@ def test_a_flake_that_the_baseline_did_not_show_is_found_by_running_it_again():
         (("--across", "2.16.0rc1,2.6.0", "--", "true"), "another torch is installed from an --index that has it"),
         (("--across", "no.whl,2.6.0", "--", "true"), "no file no.whl"),
         (("--across", "2.6.0,2.9.1", "--with", "none.txt", "--", "true"), "--with: cannot read "),
+        (("--across", "2.6.0", "--write-baseline", "no/x.json", "--", "true"), "cannot write no/x.json: "),
+        (("--across", "2.6.0,2.9.1", "--junit", "/proc/x.xml", "--", "true"), "cannot write /proc/x.xml: "),
         (("--across", "2.6.0,2.9.1", "--install", "wheel", "--", "true"), "no pyproject.toml with a project"),
         (("--across", "2.6.0", "--baseline", "none.json", "--", "true"), "cannot read none.json"),
         (("--across", "2.6.0", "--baseline", "bad.json", "--", "true"), "the outcome 'faild', which does not exist"),

@@ -139,6 +139,27 @@ def write_output(path: Path, data: bytes) -> None:
         out.write(data)
 
 
+def why_not_writable(path: Path) -> str:
+    """Return why `write_output` cannot write to a path now, empty if it can. Nothing is left at the path."""
+    real = path
+    try:
+        real = Path(os.path.realpath(path))
+        mode = real.stat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        return getattr(error, "strerror", None) or str(error)
+    if stat.S_ISDIR(mode):
+        return os.strerror(errno.EISDIR)
+    if not stat.S_ISREG(mode):
+        return "" if os.access(real, os.W_OK) else os.strerror(errno.EACCES)
+    try:
+        with tempfile.TemporaryFile(dir=real.parent):  # a file is replaced by one that is made beside it
+            return ""
+    except OSError as error:
+        return f"{real.parent}: {error.strerror}"
+
+
 def append_line(handle: int, line: bytes) -> None:
     """Append a whole line to an open file descriptor, or append nothing and raise OSError naming the file.
 

@@ -51,6 +51,26 @@ class PathParameter(click.Path):
         return super().convert(value, param, ctx)
 
 
+def output_file(path: Path) -> Path:
+    """Return the path of a file that the command will write.
+
+    Raises UsageError for one that cannot be written: before the work, which may take hours, and not after it.
+    """
+    from recapture.base.files import why_not_writable
+
+    if why := why_not_writable(path):
+        raise UsageError(f"cannot write {path}: {why}")
+    return path
+
+
+class OutputFile(PathParameter):
+    """A path that `output_file` accepts."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a word of the command line as a `Path`."""
+        return output_file(super().convert(value, param, ctx))
+
+
 def takes(**groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add to a command the options that dataclasses declare (`recapture.base.option_fields`).
 

@@ -13,7 +13,7 @@ from recapture.base.errors import UsageError
 from recapture.base.text import plural
 from recapture.command.command_table import of_tools
 from recapture.command.in_images import ImageOptions, run_in_images
-from recapture.command.options import PathParameter, json_flag, require_torch, takes
+from recapture.command.options import OutputFile, PathParameter, json_flag, require_torch, takes
 from recapture.command.output import echo, echo_error, print_json, write_file
 from recapture.records.verdicts import FAIL_ON, Verdict
 from recapture.run.plan import RunOptions, check_compilers
@@ -48,9 +48,7 @@ ADDITIONS: dict[str, type[Any]] = {tool.__name__: tool for tool in of_tools("add
     help="Exit with status 1 on: a silently wrong cell, a failing one, one with a graph break, or any of these. Only "
     "selected cells count. May be given several times.",
 )
-@click.option(
-    "--junit", "junit_file", type=PathParameter(), help="Write JUnit's XML to this file: a test for each cell."
-)
+@click.option("--junit", "junit_file", type=OutputFile(), help="Write JUnit's XML to this file: a test for each cell.")
 @click.option("--quiet", is_flag=True, help="Print only warnings and errors.")
 @click.option("--start-times", is_flag=True, help="Show how long each stage took before the first cell.")
 @json_flag

@@ -157,7 +157,7 @@ class Environments:
                 with self._made_layer(image, name, base, requirements, mixed) as partial:
                     put_on_environment(partial, base)
                     if mixed is None:  # a mixed lock belongs to no image
-                        changes = f"{_names(requirements)} changes packages of the image"
+                        changes = f"{requirements.names} changes packages of the image"
                         check_installed(layer_on(base, partial, handle), image, changes)
 
             with self._present(name, make) as (held, _):
@@ -366,7 +366,7 @@ class Environments:
         self, image: Image, name: str, base: Interpreter, requirements: Requirements, mixed: Path | None = None
     ) -> Iterator[Path]:
         """Make a layer under a temporary name, yield it to be put on what is below it, and publish it after that."""
-        self.show(f"installing {_names(requirements)} for {image.name}")
+        self.show(f"installing {requirements.names} for {image.name}")
         started = time.monotonic()
         partial = self.root / f".{name}{_PARTIAL}"
         variables = dict(base.variables)
@@ -395,10 +395,6 @@ class Environments:
 
     def _lock_of(self, name: str) -> Path:
         return self.root / f"{name}{_LOCK}"
-
-
-def _names(requirements: Requirements) -> str:
-    return ", ".join(path.name for path in requirements.files)
 
 
 def _delete(path: Path) -> None:

@@ -62,10 +62,14 @@ _DEPENDS = re.compile(
 
 @dataclass(frozen=True)
 class Requirements:
-    """Requirements files of a user, with what they say: `lines` are pairs of a file and a line."""
+    """Requirements files of a user, with what they say: `lines` are pairs of a file and a line.
+
+    `labels` are pairs of a file that recapture wrote itself and what messages call it.
+    """
 
     files: tuple[Path, ...]
     lines: tuple[tuple[Path, str], ...] = ()
+    labels: tuple[tuple[Path, str], ...] = ()
 
     @classmethod
     def read(cls, files: Sequence[Path]) -> Requirements:
@@ -105,6 +109,12 @@ class Requirements:
                 key = _file(line) if name is None else normalise(name[0])
                 hashes.setdefault(key, set()).update(allowed)
         return hashes
+
+    @property
+    def names(self) -> str:
+        """What messages call the files."""
+        labels = dict(self.labels)
+        return ", ".join(dict.fromkeys(labels.get(path, path.name) for path in self.files))
 
     def named(self) -> Iterator[tuple[Path, Requirement]]:
         """Yield the requirements that name a package; options, folders and addresses are left to uv."""
@@ -229,7 +239,7 @@ def install(
             run_uv((*words, *more, "-r", str(folder / name)), folder=Path.cwd(), environment=variables)
         except EnvironmentUnfitError as error:
             if "hash mismatch" in str(error).lower():
-                raise UsageError(f"{_names(requirements)}: {error}") from None
+                raise UsageError(f"{requirements.names}: {error}") from None
             raise
 
 
@@ -263,10 +273,6 @@ def layer_on(base: Interpreter, folder: Path, held: int) -> Interpreter:
     return Interpreter(folder / "bin" / "python", variables, (*base.keep_open, held))
 
 
-def _names(requirements: Requirements) -> str:
-    return ", ".join(dict.fromkeys(path.name for path in requirements.files))
-
-
 def _resolve(
     uv: str,
     image: Image,
@@ -291,7 +297,7 @@ def _resolve(
         conflict = _conflict(str(error), locked, image)
         if not conflict:
             raise
-        raise UsageError(f"{_names(requirements)} does not fit {image.name}: {conflict}") from None
+        raise UsageError(f"{requirements.names} does not fit {image.name}: {conflict}") from None
     return resolved.read_text(encoding="utf-8")
 
 
@@ -304,6 +310,8 @@ def _conflict(message: str, locked: Mapping[str, str], image: Image) -> str:
             needed = Requirement(match["what"].rstrip(".,"))
         except InvalidRequirement:
             continue
+        if needed.name == "Python":
+            return f"{match['who']} needs {needed}, and {image.name} has Python {image.python}"
         pinned = locked.get(normalise(needed.name))
         if pinned is not None and not needed.specifier.contains(pinned, prereleases=True):
             return f"{match['who']} depends on {needed}, and {image.name} pins {normalise(needed.name)}=={pinned}"
@@ -322,7 +330,7 @@ def to_install(entries: Mapping[str, str], requirements: Requirements) -> tuple[
     for name, entry in entries.items():
         allowed = allowed_hashes.get(name) or allowed_hashes.get(_file(entry))
         if demanded and not allowed:
-            raise UsageError(f"{_names(requirements)} demands hashes, and has none for {name}")
+            raise UsageError(f"{requirements.names} demands hashes, and has none for {name}")
         if allowed:
             begin = _HASH.sub("", entry.replace("\\\n", " ")).strip()
             hashed += " ".join([begin, *(f"--hash={text}" for text in sorted(allowed))]) + "\n"

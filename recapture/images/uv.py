@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recapture.base.errors import EnvironmentUnfitError
+from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.text import shorten
 
 if TYPE_CHECKING:
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 _QUOTED = 400
 """Characters of uv's error message that are quoted."""
+
+_FAILED_BUILD = re.compile(
+    r"(?:error: |× )(?:Failed to (?:download and )?build `(?P<what>[^`]+)`|The build backend returned an error)"
+)
+"""The beginning of uv's message about a package that cannot be built; the user's own has the address of a folder."""
 
 _PROBE = (
     "import os, sys, sysconfig; "
@@ -49,7 +54,7 @@ def run_uv(
 ) -> None:
     """Run uv in a folder; its child processes inherit the descriptors `keep_open`.
 
-    Raises EnvironmentUnfitError if uv fails, in one line.
+    Raises EnvironmentUnfitError if uv fails, in one line, and UsageError where the user's own project cannot be built.
     """
     done = subprocess.run(
         [*words],
@@ -69,7 +74,23 @@ def run_uv(
         raise EnvironmentUnfitError(f"no space left for environments in {folder}")
     if unreachable_index(done.stderr):
         raise EnvironmentUnfitError(f"uv cannot reach the package index: {message}")
+    if build := _FAILED_BUILD.search(done.stderr):
+        what = build["what"] or ""
+        why = f"cannot be built: {shorten(_reason(done.stderr, build.start()), _QUOTED)}"
+        if what.startswith("/") or " @ file://" in what or not what:  # uv names no project whose name it does not know
+            raise UsageError(f"{what.partition(' @ file://')[2] or what or 'the project'} {why}")
+        raise EnvironmentUnfitError(f"{what} {why}")
     raise EnvironmentUnfitError(f"uv failed: {message or f'exit status {done.returncode}'}")
+
+
+def _reason(text: str, start: int) -> str:
+    """Return why a build failed: the last line that its backend wrote, which stands below a long traceback.
+
+    uv's own message begins at `start`. The backend's output is part of it, or stands before it.
+    """
+    message = re.split(r"\n\s*hint: ", text[start:])[0]
+    output = message if "[stderr]" in message else text[:start].strip()
+    return output.strip().splitlines()[-1].strip() if output else re.split(r"cause: |─▶ ", message)[-1]
 
 
 def find_python(version: str) -> Path:

@@ -17,7 +17,7 @@ from recapture.base.text import plural
 from recapture.cases.target import refuse_unknown_name
 from recapture.command.command_table import of_tools
 from recapture.command.in_images import typed_words
-from recapture.command.options import PathParameter, require_torch, takes
+from recapture.command.options import OutputFile, require_torch, takes
 from recapture.command.output import echo, echo_error, print_json, write_file
 from recapture.machine.pins import Image, find_releases
 from recapture.tools.check.request import CheckOptions, CheckRequest, request_of
@@ -79,10 +79,10 @@ class AcrossOptions:
 @takes(options=CheckOptions, across=AcrossOptions)
 @click.option("--time", "timed", is_flag=True, help="Also measure the speed of the compilers that are right.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-@click.option("--html", "html_file", type=PathParameter(), help="Write a self-contained page to this file.")
-@click.option("--junit", "junit_file", type=PathParameter(), help="Write JUnit's XML to this file.")
+@click.option("--html", "html_file", type=OutputFile(), help="Write a self-contained page to this file.")
+@click.option("--junit", "junit_file", type=OutputFile(), help="Write JUnit's XML to this file.")
 @click.option("--github", is_flag=True, help="Print GitHub's annotations, and add to the summary of its job.")
-@click.option("--save", "saved", type=PathParameter(), help="Write the generated case to this file, to keep and edit.")
+@click.option("--save", "saved", type=OutputFile(), help="Write the generated case to this file, to keep and edit.")
 @click.option(
     "--fail-on",
     type=click.Choice(["silently_wrong", "failing", "breaks", "any", "accepts_refused", "regression"]),

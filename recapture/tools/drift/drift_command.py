@@ -22,7 +22,7 @@ from recapture.cases.target import (
     parse_target,
     refuse_unknown_name,
 )
-from recapture.command.options import PathParameter, console, require_torch, takes
+from recapture.command.options import OutputFile, console, require_torch, takes
 from recapture.command.output import echo, echo_error, print_json, write_file
 from recapture.machine.pins import Image, find_releases
 from recapture.tools.drift.facts import Training
@@ -155,9 +155,7 @@ class TrainingOptions:
 @click.option("--timeout", type=click.FloatRange(1, WEEK), default=600.0, show_default=True, help="Seconds per side.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print GitHub Markdown instead of text.")
-@click.option(
-    "--html", "html_file", type=PathParameter(), help="Write a page with a picture of the digits to this file."
-)
+@click.option("--html", "html_file", type=OutputFile(), help="Write a page with a picture of the digits to this file.")
 @click.option(
     "--fail-on",
     type=click.Choice(list(FAIL_ON)),

@@ -11,6 +11,7 @@ import msgspec
 
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import option
+from recapture.command.options import output_file
 from recapture.command.output import write_beside, write_file
 from recapture.command.report_addition import ReportAddition
 
@@ -25,7 +26,10 @@ class BenchmarkFile:
     """The options that write measured speedups for another tool, which stores benchmarks."""
 
     benchmark_file: Path | None = option(
-        "--benchmark-json", default=None, help="Write the measured speedups to this file as JSON."
+        "--benchmark-json",
+        default=None,
+        parse=output_file,
+        help="Write the measured speedups to this file as JSON.",
     )
     benchmark_format: Literal["pytorch", "github-action-benchmark"] = option(
         "--benchmark-format",

@@ -10,19 +10,19 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
 from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
-from recapture.base.toml_file import load_toml
 from recapture.images.command_container import CommandContainer, use_container
 from recapture.images.environments import Environments, UnpinnedRelease, environments_folder, size_limit
 from recapture.images.interpreter import Interpreter
 from recapture.images.requirements import Requirements
 from recapture.images.uv import find_uv, run_uv
 from recapture.machine.pins import Image, find_release, find_releases, load_images, lock_path, read_lock
+from recapture.tools.upgrade.declared_project import FILE, DeclaredProject, is_declared, read_project
 
 HERE = "here"
 """The name of the Python that runs recapture, as a place."""
@@ -203,14 +203,16 @@ def project_requirements(
     writes. Raises UsageError for what is no requirement.
     """
     stated = Requirements.read(files)
-    table = _pyproject(root)
-    installable = "project" in table or "build-system" in table or (root / "setup.py").is_file()
+    installable = is_declared(root) or (root / "setup.py").is_file()
     if install in ("editable", "wheel") and not installable:
         raise UsageError(f"{root} has no pyproject.toml with a project and no setup.py to install")
     if extras and not installable:
         raise UsageError("--extra is for a project that is installed")
+    declared = DeclaredProject()
     lines: list[str] = []
     if installable and install != "no":
+        declared = read_project(root)
+        declared.check_extras(extras, str(root / FILE))
         chosen_extras = f"[{','.join(extras)}]" if extras else ""
         if install == "wheel":
             lines.append(f"{_wheel(root, state)}{chosen_extras}")
@@ -225,27 +227,12 @@ def project_requirements(
     path = state / "project.txt"
     write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
     # What the project requires decides what is installed, and stands in these files.
-    digest = hashlib.sha256(b"".join(_content(root / name) for name in ("pyproject.toml", "setup.py", "setup.cfg")))
-    declared = root / "pyproject.toml"
-    rows = [*((path, line) for line in lines), *((declared, line) for line in _dependencies(table))]
+    digest = hashlib.sha256(b"".join(_content(root / name) for name in (FILE, "setup.py", "setup.cfg")))
+    rows = [*((path, line) for line in lines), *((root / FILE, line) for line in declared.needed(extras))]
     if installable and install != "no":
         rows.append((path, f"-e {root} of {digest.hexdigest()}"))
-    requirements = Requirements((*stated.files, path), (*stated.lines, *rows))
-    for _ in requirements.named():
-        pass  # a mistake is named before anything is installed
-    return requirements
-
-
-def _pyproject(root: Path) -> dict[str, Any]:
-    path = root / "pyproject.toml"
-    return load_toml(path, "the project", dict) if path.is_file() else {}
-
-
-def _dependencies(table: dict[str, Any]) -> list[str]:
-    """Return what a project requires, as far as its file says so."""
-    project = table.get("project")
-    dependencies = project.get("dependencies", []) if isinstance(project, dict) else []
-    return [line for line in dependencies if isinstance(line, str)] if isinstance(dependencies, list) else []
+    label = "the project" if installable and install != "no" else "pytest"
+    return Requirements((*stated.files, path), (*stated.lines, *rows), ((path, label),))
 
 
 def _content(path: Path) -> bytes:
@@ -266,7 +253,7 @@ def _wheel(root: Path, state: Path) -> Path:
     folder = state / f"wheel-{sources_digest(root)[:12]}"
     if not list(folder.glob("*.whl")):
         folder.mkdir(parents=True, exist_ok=True)
-        words = (find_uv("build the project"), "build", "--quiet", "--wheel", "--out-dir", str(folder), str(root))
+        words = (find_uv("build the project"), "build", "--wheel", "--out-dir", str(folder), str(root))
         run_uv(words, folder=root, environment=os.environ)
     (path,) = folder.glob("*.whl")
     return path

@@ -137,10 +137,10 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
         if self.uncollected:
             parts.append(f"{plural(len(self.uncollected), 'file')} cannot be collected on {self.baseline} itself")
         for comparison in self.places:
-            if comparison.name == self.baseline:
-                continue
             if comparison.problem:
                 parts.append(f"{comparison.name} could not be tried")
+            elif comparison.name == self.baseline:
+                continue
             elif comparison.bad or comparison.worse_frames:
                 causes = [group for group in comparison.groups if group.category in BAD]
                 causes_text = "one cause" if len(causes) == 1 else f"{len(causes)} causes"

@@ -8,7 +8,7 @@ from typing import get_args
 import click
 
 from recapture.base.errors import UsageError
-from recapture.command.options import PathParameter, console, how_to_print, takes
+from recapture.command.options import OutputFile, PathParameter, console, how_to_print, takes
 from recapture.command.output import echo, echo_error, print_json, write_file
 from recapture.report.markdown_writer import to_markdown
 from recapture.report.terminal_writer import print_document
@@ -54,8 +54,8 @@ WORSE = 1
 )
 @click.option("--again", is_flag=True, help="Run again what earlier calls have run.")
 @click.option("--baseline", "saved", type=PathParameter(), help="Compare with this file instead of the first release.")
-@click.option("--write-baseline", "written", type=PathParameter(), help="Write the outcomes to this file.")
-@click.option("--junit", "junit_file", type=PathParameter(), help="Write JUnit's XML to this file.")
+@click.option("--write-baseline", "written", type=OutputFile(), help="Write the outcomes to this file.")
+@click.option("--junit", "junit_file", type=OutputFile(), help="Write JUnit's XML to this file.")
 @click.option(
     "--fail-on",
     type=click.Choice(["new", "never"]),

@@ -236,3 +236,60 @@ def cuts_into_patches(x):
     """Cuts an image into patches of two by two: views and permutations with sizes that are quotients."""
     n, h, w = x.shape
     return x.view(n, h // 2, 2, w // 2, 2).permute(0, 1, 3, 2, 4).reshape(n, -1, 4)
+
+
+@case(
+    example=lambda: (torch.arange(12.0).reshape(3, 4),),
+    held_out=[lambda: (torch.arange(24.0).reshape(2, 3, 4),), lambda: (torch.arange(4.0),)],
+)
+def first_feature_of_any_rank(x):
+    """Takes the first feature with `x[..., 0]`: which dimension that is depends on how many there are."""
+    return x[..., 0] * 2
+
+
+@case(
+    example=lambda: (torch.arange(12.0).reshape(3, 4),),
+    held_out=[lambda: (torch.arange(24.0).reshape(2, 3, 4),), lambda: (torch.arange(4.0),)],
+)
+def first_feature_by_select(x):
+    """Takes the first feature with `select(-1, 0)`, which counts dimensions from the end in the graph, too."""
+    return x.select(-1, 0) * 2
+
+
+@case(
+    example=lambda: (torch.arange(12.0).reshape(3, 4),),
+    held_out=[lambda: (torch.arange(24.0).reshape(2, 3, 4),), lambda: (torch.arange(4.0),)],
+)
+def rotates_pairs_of_features(x):
+    """Rotates pairs of features, as rotary embeddings do: `x[..., 1::2]` in front of `x[..., ::2]`."""
+    return torch.cat((-x[..., 1::2], x[..., ::2]), dim=-1)
+
+
+@case(
+    example=lambda: (torch.arange(12.0).reshape(3, 4), torch.ones(3)),
+    held_out=[
+        lambda: (torch.arange(36.0).reshape(3, 3, 4), torch.ones(3, 3)),
+        lambda: (torch.arange(4.0), torch.tensor(2.0)),
+    ],
+)
+def scales_by_one_number_a_row(x, scale):
+    """Gives a scale a new last dimension with `scale[..., None]`, as weights of a loss get one."""
+    return x * scale[..., None]
+
+
+@case(
+    example=lambda: (torch.arange(12.0).reshape(3, 4),),
+    held_out=[lambda: (torch.arange(24.0).reshape(2, 3, 4),), lambda: (torch.arange(24.0).reshape(1, 3, 2, 4),)],
+)
+def zeros_for_each_row(x):
+    """Makes zeros in the shape of everything but the last dimension: `x.new_zeros(x.shape[:-1])`."""
+    return x.new_zeros(x.shape[:-1]) + 1
+
+
+@case(
+    example=lambda: (torch.arange(24.0).reshape(2, 3, 4),),
+    held_out=[lambda: (torch.arange(48.0).reshape(2, 2, 3, 4),), lambda: (torch.arange(12.0).reshape(3, 4),)],
+)
+def rows_of_any_rank(x):
+    """Puts all rows below one another with `x.flatten(0, -2)`, as a layer does that takes two dimensions."""
+    return x.flatten(0, -2) * 2

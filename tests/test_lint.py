@@ -231,6 +231,10 @@ def test_only_what_can_run_under_capture_is_looked_at(lint):
         "for i in range(3):\n        x = x * i",
         "x = torch.zeros(3).fill_(1)",
         "x = x.contiguous() + 1",
+        "x = x[:, 0] + x[0]",
+        "x = [y][..., 0]",
+        "x = x.new_zeros(x.shape[:2])",
+        "x = x.reshape(x.shape[:-1] + (2, 2))",
     ],
 )
 def test_checks_and_plain_code_have_no_warning(lint, body):

@@ -54,6 +54,43 @@ def _all_dimensions(node: ast.AST, reader: Reader) -> Iterator[Found]:
         yield Found("reduce-all-but-the-batch", node)
 
 
+@pattern("index-with-ellipsis", nodes=(ast.Subscript,))
+def _from_the_end(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    """Yield tensors whose index begins with `...`: a graph without dimensions from the end keeps the example's."""
+    assert isinstance(node, ast.Subscript)
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+    begins = len(parts) > 1 and isinstance(parts[0], ast.Constant) and parts[0].value is Ellipsis
+    if begins and reader.of(node.value).kind == "tensor":
+        yield Found("index-with-ellipsis", node)
+
+
+MAKES_BY_SHAPE = frozenset({"zeros", "ones", "full", "empty", "rand", "randn"})
+"""Functions of torch, and after `new_` methods, that make a tensor of a shape."""
+
+
+@pattern("shape-without-the-last", nodes=(ast.Call,))
+def _makes_by_shape(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    """Yield calls that make a tensor in the shape of another without its last dimensions."""
+    assert isinstance(node, ast.Call)
+    name = reader.source.names.torch_function(node.func)
+    is_method = isinstance(node.func, ast.Attribute) and reader.of(node.func.value).kind == "tensor"
+    if is_method:
+        assert isinstance(node.func, ast.Attribute)
+        name = node.func.attr.removeprefix("new_") if node.func.attr.startswith("new_") else ""
+    if name not in MAKES_BY_SHAPE:
+        return
+    for argument in node.args:
+        part = argument.value if isinstance(argument, ast.Starred) else argument
+        if isinstance(part, ast.Subscript) and reader.of(part.value).kind == "shape" and _ends_before_the_end(part):
+            yield Found("shape-without-the-last", node)
+
+
+def _ends_before_the_end(node: ast.Subscript) -> bool:
+    """Whether a slice leaves out the last items, however many there are, as `[:-1]` does."""
+    upper = node.slice.upper if isinstance(node.slice, ast.Slice) else None
+    return isinstance(upper, ast.UnaryOp) and isinstance(upper.op, ast.USub)
+
+
 SINGLE_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor"})
 MAKES_OF_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor", "torch.full", "torch.linspace"})
 

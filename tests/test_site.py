@@ -544,3 +544,15 @@ def test_the_workflow_that_publishes_the_site_is_one_that_github_accepts():
     workflow = REPOSITORY / "examples" / "site" / "pages.yml"
     done = subprocess.run([program, workflow], capture_output=True, text=True, check=False)
     assert done.stdout == ""
+
+
+def test_a_release_on_which_few_suites_ran_is_no_column(tmp_path):
+    shutil.copytree(PLANTED, tmp_path, dirs_exist_ok=True)
+    whole = next(path.parent for path in sorted(tmp_path.rglob("conformance.jsonl")))
+    few = tmp_path / "known" / "torch2.9.0-cu128" / whole.name
+    few.mkdir(parents=True)
+    rows = (whole / "conformance.jsonl").read_bytes().splitlines(keepends=True)
+    (few / "conformance.jsonl").write_bytes(b"".join(rows[:2]))
+    assert collect(tmp_path).releases == collect(PLANTED).releases
+    (few / "conformance.jsonl").write_bytes(b"".join(rows))
+    assert "2.9.0" in collect(tmp_path).releases

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
     from recapture.records.directories import Results
     from recapture.records.record import Record
+
+
+WHOLE = 0.9
+"""Smallest share of the median number of cells that results must have to count as a whole run."""
 
 
 class Named(Protocol):
@@ -65,6 +70,20 @@ def _joined(every: Iterable[Results]) -> list[Results]:
                 first, records=(*first.records, *results.records), joined=(*first.joined, results.directory)
             )
     return [*joined.values(), *apart]
+
+
+def usual_cells(every: Iterable[Results]) -> int:
+    """Return the median number of cells of some results, one that one of them really has; 0 if there are none."""
+    numbers = [len(results.records) for results in every]
+    return statistics.median_high(numbers) if numbers else 0
+
+
+def is_partial(results: Results, usual: int) -> bool:
+    """Whether results have too few cells to be compared as a whole with others, which have the `usual` number.
+
+    So are those of an interrupted run, and those of a release on which only the known issues ran.
+    """
+    return len(results.records) < WHOLE * usual
 
 
 def torch_version(results: Results) -> str:

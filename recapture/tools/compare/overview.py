@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from recapture.base.text import plural
 from recapture.cases.compilers import EAGER
 from recapture.records.directories import Results
 from recapture.records.kinds import KINDS
-from recapture.records.releases import is_bare, labels, read_by_age, torch_version, twin
+from recapture.records.releases import is_bare, is_partial, labels, read_by_age, torch_version, twin, usual_cells
 from recapture.records.verdicts import SILENTLY_WRONG
 from recapture.report import summary
 from recapture.report.cell_filter import CellFilter
@@ -29,9 +28,6 @@ from recapture.tools.compare.changes import CATEGORIES, Change
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-WHOLE = 0.9
-"""Smallest share of the median number of cells that a column must have, so that enough cells are common to all."""
 
 OVERVIEW_SCHEMA_VERSION = 2
 """Version of the JSON form."""
@@ -151,12 +147,11 @@ def _columns(results: list[Results]) -> tuple[list[Results], dict[str, str]]:
             line.append(folder)
     if not line:  # there are only twins
         line, left_out = results, {}
-    # One unfinished or partial run would leave few cells that all have in common. The median is a number of cells that
-    # one column really has.
-    usual = statistics.median_high(len(folder.records) for folder in line)
-    small = {folder.image: len(folder.records) for folder in line if len(folder.records) < WHOLE * usual}
-    left_out |= {image: f"{cells} of {plural(usual, 'cell')}" for image, cells in small.items()}
-    return [folder for folder in line if folder.image not in small], dict(sorted(left_out.items()))
+    # One unfinished or partial run would leave few cells that all have in common.
+    usual = usual_cells(line)
+    small = [folder for folder in line if is_partial(folder, usual)]
+    left_out |= {folder.image: f"{len(folder.records)} of {plural(usual, 'cell')}" for folder in small}
+    return [folder for folder in line if folder not in small], dict(sorted(left_out.items()))
 
 
 def _cells(results: Results) -> set[tuple[str, str]]:

@@ -25,7 +25,7 @@ from recapture.known.transitions import TRANSITIONS
 from recapture.records.directories import Results
 from recapture.records.kinds import KINDS
 from recapture.records.record import Record
-from recapture.records.releases import is_bare, read_by_age, torch_version, twin, version_key
+from recapture.records.releases import is_bare, is_partial, read_by_age, torch_version, twin, usual_cells, version_key
 from recapture.records.verdicts import Verdict
 from recapture.report.differences import describe_difference, kinds_of
 from recapture.report.environment_facts import IN_BRIEF, comparable
@@ -55,7 +55,7 @@ def collect(root: Path) -> data.Data:
 
     Raises UsageError if there are no results, or if reading them or the tables of what people found out fails.
     """
-    results = read_by_age(root)
+    results = _whole(read_by_age(root))
     releases = tuple(sorted({_release(folder) for folder in results}, key=version_key))
     columns = _columns(results)
     texts = _Texts()
@@ -131,6 +131,18 @@ class _Texts:
 
 def _release(results: Results) -> str:
     return torch_version(results).split("+")[0]
+
+
+def _whole(every: Sequence[Results]) -> list[Results]:
+    """Return results without those of images on which few suites ran: their columns would be nearly empty."""
+    of_images = [results for results in every if not twin(results.image) and not is_bare(results.image)]
+    usual = {
+        capability: usual_cells(results for results in of_images if results.capability == capability)
+        for capability in {results.capability for results in of_images}
+    }
+    return [
+        results for results in every if results not in of_images or not is_partial(results, usual[results.capability])
+    ]
 
 
 def _columns(results: Sequence[Results]) -> Columns:

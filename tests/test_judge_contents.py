@@ -4,6 +4,7 @@ import ctypes
 import enum
 import functools
 import itertools
+import math
 import threading
 
 import numpy as np
@@ -133,6 +134,39 @@ def test_a_setting_of_the_process_is_a_difference_and_put_back(name):
     assert {difference.kind for difference in differences} == {"state"}, texts(differences)
     assert compare(seen(lambda: None), seen(lambda: None)).differences == []
     assert compare(other, seen(lambda: (CHANGES[name](), None)[1])).differences == []
+
+
+def test_replaced_functions_are_told_with_their_owners():
+    def replaces():
+        torch.nn.Linear.forward = torch.nn.Bilinear.forward
+        torch.fft.fft = torch.fft.ifft
+        math.pi = 3.0
+
+    forward, spectrum, pi = torch.nn.Linear.forward, torch.fft.fft, math.pi
+    differences = compare(seen(lambda: None), seen(replaces)).differences
+    assert {difference.where: difference.other for difference in differences} == {
+        "torch.namespaces_of_torch": "replaced: torch.fft.fft, torch.nn.modules.linear.Linear.forward",
+        "process.math": "math: pi",
+    }
+    assert (torch.nn.Linear.forward, torch.fft.fft, math.pi) == (forward, spectrum, pi)
+
+
+def test_names_that_are_added_and_wrappers_of_torch_are_no_change_of_a_setting(monkeypatch):
+    class Planted(torch.nn.Module):
+        pass
+
+    def adds():
+        torch.nn.Planted = Planted
+        math.planted = len
+        # As torch does where an optimizer is first used: the wrapper is a new function of torch's own code.
+        torch.optim.SGD.step = torch.no_grad()(torch.optim.SGD.step)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", torch.optim.SGD.step)
+    monkeypatch.setattr(torch.nn, "Planted", None, raising=False)
+    monkeypatch.setattr(math, "planted", None, raising=False)
+    monkeypatch.delattr(torch.nn, "Planted")
+    monkeypatch.delattr(math, "planted")
+    assert compare(seen(lambda: None), seen(adds)).differences == []
 
 
 def test_a_thread_that_is_left_is_a_difference():

@@ -140,7 +140,7 @@ def test_replaced_functions_are_told_with_their_owners():
     def replaces():
         torch.nn.Linear.forward = torch.nn.Bilinear.forward
         torch.fft.fft = torch.fft.ifft
-        math.pi = 3.0
+        setattr(math, "pi", 3.0)  # noqa: B010 - mypy takes it for a constant
 
     forward, spectrum, pi = torch.nn.Linear.forward, torch.fft.fft, math.pi
     differences = compare(seen(lambda: None), seen(replaces)).differences
@@ -157,7 +157,7 @@ def test_names_that_are_added_and_wrappers_of_torch_are_no_change_of_a_setting(m
 
     def adds():
         torch.nn.Planted = Planted
-        math.planted = len
+        setattr(math, "planted", len)  # noqa: B010 - mypy knows no such name
         # As torch does where an optimizer is first used: the wrapper is a new function of torch's own code.
         torch.optim.SGD.step = torch.no_grad()(torch.optim.SGD.step)
 

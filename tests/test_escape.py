@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
+from rich.table import Table
 
 from recapture.base.escape import LONGEST, html_text, json_text, markdown_code, markdown_text
 from recapture.base.text import one_line, printable, shorten
@@ -53,6 +54,17 @@ def test_a_string_on_a_console_is_one_line():
     out = io.StringIO()
     SafeConsole(file=out, width=80).print("\nname\nno regression", markup=False)
     assert out.getvalue() == "\nname\ufffdno regression\n"
+
+
+def test_a_name_between_colons_is_no_emoji():
+    table = Table()
+    table.add_column("cell", no_wrap=True)
+    table.add_row("suite::key::fx")
+    out = io.StringIO()
+    console = SafeConsole(file=out, width=80)
+    console.print("suite::key::fx", markup=False)
+    console.print(table)
+    assert out.getvalue().count("suite::key::fx") == 2
 
 
 def test_colours_of_our_own_are_kept():

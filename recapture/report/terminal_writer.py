@@ -52,8 +52,11 @@ class SafeConsole(Console):
     """A console that replaces control characters in all text; only rich itself controls the terminal.
 
     A printed string is one line: line breaks inside it are replaced as well, so that no name can add a line. It may
-    begin with empty lines.
+    begin with empty lines. A name between colons, as the case in ``suite::key::fx``, is no emoji.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(emoji=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects as `rich.console.Console.print` does, each string as one line."""

@@ -160,3 +160,38 @@ def test_list_names_the_compilers_and_those_that_run_only_when_named(capfd):
     assert [name for name, row in rows.items() if row["only_when_named"]] == alone
     assert rows["aoti:dynamic"]["since"] == "2.6"
     assert "onnxruntime" in rows["onnx"]["requires"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "model.py:f", "--input", "2", "--save", "model.py"],
+        ["check", "--html", "./model.py", "model.py:f", "--input", "2"],
+        ["check", "model.py:f", "--inputs", "inputs.py:make", "--junit", "inputs.py"],
+        ["check", "model.py:f", "--input", "2", "--html", "new", "--junit", "new"],
+        ["check", "model.py:f", "--input", "2", "--across", "2.6.0", "--with", "inputs.py", "--html", "inputs.py"],
+        ["run", "model.py", "--junit", "link.py"],
+        ["run", "model.py::f::fx", "--junit", "model.py"],
+        ["drift", "model.py:f", "--input", "2", "--across", "2.6.0,2.11.0", "--html", "model.py"],
+        ["upgrade", "--across", "2.6.0,2.11.0", "--junit", "model.py", "--", "pytest", "model.py::test_f"],
+        ["reduce", "model.py::f::fx", "--output", "model.py"],
+    ],
+    ids=" ".join,
+)
+def test_an_output_never_replaces_a_file_that_the_command_names_elsewhere(refused, arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("model.py", "inputs.py"):
+        (tmp_path / name).write_text("def f(x):\n    return x\n")
+    (tmp_path / "link.py").symlink_to("model.py")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert refused(*arguments).endswith("would replace a file that the command names elsewhere")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_device_takes_two_outputs_and_a_baseline_may_be_written_anew(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.json").write_text("{}")
+    line = refused("check", "none.py:f", "--html", "/dev/null", "--junit", "/dev/null")
+    assert line == "no such file: none.py"
+    words = ["upgrade", "--across", "2.6.0", "--baseline", "base.json", "--write-baseline", "base.json", "--", "true"]
+    assert "replace" not in refused(*words)

@@ -42,12 +42,14 @@ class _ReaderGoneError(Exception):
 
 
 def dressed(path: str, command: click.Command) -> None:
-    """Give a command, and those below it, the examples of its help and the completion of its arguments."""
+    """Give a command, and those below it, the examples of its help, completion, and a guard of the user's files."""
     from recapture.command.completion import add_completion
     from recapture.command.examples import epilog
+    from recapture.command.options import guard_outputs
 
     command.epilog = epilog(path)
     add_completion(command)
+    guard_outputs(command)
     if isinstance(command, click.Group):
         for name, below in command.commands.items():
             dressed(f"{path} {name}", below)

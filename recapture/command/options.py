@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
 import sys
 import types
 import typing
@@ -64,11 +65,51 @@ def output_file(path: Path) -> Path:
 
 
 class OutputFile(PathParameter):
-    """A path that `output_file` accepts."""
+    """A path that `output_file` accepts; `replaces` is the parameter whose file may be written anew."""
+
+    def __init__(self, *, replaces: str = "") -> None:
+        super().__init__()
+        self.replaces = replaces
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a word of the command line as a `Path`."""
         return output_file(super().convert(value, param, ctx))
+
+
+def guard_outputs(command: click.Command) -> None:
+    """Let a command refuse an output file that another of its words names too, before it starts.
+
+    It would replace the user's code with a page about it, or a page with another.
+    """
+    outputs = [(parameter, parameter.type) for parameter in command.params if isinstance(parameter.type, OutputFile)]
+    body = command.callback
+    if not outputs or body is None:
+        return
+
+    @functools.wraps(body)
+    def call(*arguments: Any, **values: Any) -> Any:
+        for output, output_type in outputs:
+            path = values[output.name]
+            if path is None or (path.exists() and not path.is_file()):  # a device takes the words of several
+                continue
+            names = values if path.exists() else [other.name for other, _ in outputs]
+            read = [values[name] for name in names if name not in {output.name, output_type.replaces}]
+            after_dashes = list(click.get_current_context().meta.values()) if path.exists() else []
+            if _names_file(read + after_dashes, path):
+                raise UsageError(f"{output.opts[0]} {path} would replace a file that the command names elsewhere")
+        return body(*arguments, **values)
+
+    command.callback = call
+
+
+def _names_file(value: Any, path: Path) -> bool:
+    """Whether a value of the command line is this file, or begins with it as in FILE:NAME and FILE::CASE."""
+    if isinstance(value, (tuple, list)):
+        return any(_names_file(part, path) for part in value)
+    if not isinstance(value, (str, Path)):
+        return False
+    texts = {str(value), str(value).partition("::")[0], str(value).rpartition(":")[0]}
+    return os.path.realpath(path) in {os.path.realpath(text) for text in texts if text}
 
 
 def takes(**groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -11,7 +11,7 @@ from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.base.text import duration_text, one_line, plural
 from recapture.command.in_images import ImageOptions, run_in_images
-from recapture.command.options import PathParameter, require_torch, takes
+from recapture.command.options import OutputFile, require_torch, takes
 from recapture.command.output import echo, print_json
 from recapture.tools.explain.reduce.reducing import ReduceOptions
 
@@ -32,7 +32,7 @@ ENDINGS = {
 @click.command("reduce")
 @click.argument("cell", metavar="SUITE::CASE::COMPILER")
 @takes(options=ReduceOptions, where=ImageOptions)
-@click.option("--output", type=PathParameter(), metavar="FILE", help="Also write the program without recapture here.")
+@click.option("--output", type=OutputFile(), metavar="FILE", help="Also write the program without recapture here.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def reduce_command(

@@ -54,7 +54,7 @@ WORSE = 1
 )
 @click.option("--again", is_flag=True, help="Run again what earlier calls have run.")
 @click.option("--baseline", "saved", type=PathParameter(), help="Compare with this file instead of the first release.")
-@click.option("--write-baseline", "written", type=OutputFile(), help="Write the outcomes to this file.")
+@click.option("--write-baseline", "written", type=OutputFile(replaces="saved"), help="Write the outcomes to this file.")
 @click.option("--junit", "junit_file", type=OutputFile(), help="Write JUnit's XML to this file.")
 @click.option(
     "--fail-on",

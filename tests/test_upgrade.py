@@ -28,6 +28,7 @@ from recapture.command.main import _run
 from recapture.images.interpreter import Interpreter
 from recapture.report.markdown_writer import to_markdown
 from recapture.tools.upgrade import compile_counts, process_counts, pytest_outcomes, rounds
+from recapture.tools.upgrade.command_options import CommandOptions
 from recapture.tools.upgrade.comparison import Group, TestHistory, compare, grouped
 from recapture.tools.upgrade.compile_counts import FrameCounts, frame_changes
 from recapture.tools.upgrade.outcomes import OutcomeFile, TestOutcome, failure
@@ -461,6 +462,13 @@ def run(capsys, *words):
     return status, captured.out, captured.err
 
 
+def test_the_advice_repeats_the_options_that_say_how_the_command_runs():
+    options = CommandOptions(requirements=(Path("r.txt"),), install="no", extras=("x",), index="https://i", timeout=9.5)
+    words = ("--with", "r.txt", "--install", "no", "--extra", "x", "--index", "https://i", "--timeout", "9.5")
+    assert options.repeated == words
+    assert CommandOptions().repeated == ()
+
+
 def test_what_is_new_is_told_from_what_was_there_and_grouped_by_cause(planted, project, capsys):
     write(project, SUITE)
     words = ("--across", "2.6.0,2.9.1", "--runs", "1", "--confirm", "1")
@@ -479,6 +487,9 @@ def test_what_is_new_is_told_from_what_was_there_and_grouped_by_cause(planted, p
     _, text, _ = run(capsys, *words)
     assert text.startswith("3 tests worse on 2.9.1, 2 causes\n")
     assert "2 tests newly failing, one cause: AssertionError: too new" in text
+    # What it says to type next searches between these two releases.
+    advice = "not decided; recapture bisect --good 2.6.0 --bad 2.9.1 --test test_it.py::test_new_1 -- pytest -q"
+    assert advice in text
     assert run(capsys, *words, "--fail-on", "new")[0] == 1
     markdown = run(capsys, *words, "--format", "markdown")[1]
     assert markdown.startswith("# 3 tests worse on 2.9.1")

@@ -21,6 +21,10 @@ _WORDS = "recapture.words_after_dashes"
 """Key of the context's notes for the words after two dashes."""
 
 
+TIMEOUT = 600.0
+"""Seconds that a test may take, if ``--timeout`` does not say how many."""
+
+
 class CommandAfterDashes(click.Command):
     """A command of recapture that takes another command after ``--``, which click would not tell from arguments.
 
@@ -73,7 +77,7 @@ class CommandOptions:
     )
     timeout: float = option(
         "--timeout",
-        default=600.0,
+        default=TIMEOUT,
         between=(0.1, None),
         metavar="SECONDS",
         help="A test that takes longer is ended and counts as failing; so is a command of another kind.",
@@ -85,6 +89,15 @@ class CommandOptions:
         metavar="FOLDER",
         help="Where finished runs are, from which an interrupted command continues. [default: in the cache folder]",
     )
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        """The words of these options, for a command line of `bisect` that runs the command in the same way."""
+        words = [word for path in self.requirements for word in ("--with", str(path))]
+        words += ["--install", self.install] if self.install is not None else []
+        words += [word for extra in self.extras for word in ("--extra", extra)]
+        words += ["--index", self.index] if self.index else []
+        return (*words, *(("--timeout", f"{self.timeout:g}") if self.timeout != TIMEOUT else ()))
 
     def rounds(self, words: tuple[str, ...], root: Path, state: Path, via: Via = "venv") -> CommandRounds:
         """Return what runs the command in environments. Raises UsageError for what is no requirement."""

@@ -115,6 +115,8 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
     """The files and classes that cannot be collected in the baseline, each with its reason: their tests are unknown."""
     places: tuple[Comparison, ...]
     flaky: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    """The options with which `bisect` runs the command in the same way."""
     schema: Literal[1] = 1
 
     @property
@@ -160,7 +162,7 @@ class Upgrade:
     """Runs a command at each of the `chosen` places, the baseline first; `rounds` has its rounds.
 
     The baseline runs `runs` times, and tests that look worse run `confirm` times more on both sides, so that a test
-    that disagrees with itself is known. With `frames`, graph breaks and recompiles are counted. With `saved`, a
+    that disagrees with itself is known. `options` are those that `bisect` needs as well. With `frames`, graph breaks and recompiles are counted. With `saved`, a
     baseline from a file takes the place of the first environment.
     """
 
@@ -169,6 +171,7 @@ class Upgrade:
     runs: int = 3
     confirm: int = 5
     frames: bool = False
+    options: tuple[str, ...] = ()
     saved: Callable[[str], PlaceResult] | None = None
     show: Callable[[str], object] = lambda _: None
 
@@ -193,6 +196,7 @@ class Upgrade:
             uncollected=tuple(_uncollected(self._baseline_of(results, results[0]))),
             places=tuple(comparisons),
             flaky=tuple(flaky),
+            options=self.options,
         )
         return report, results
 
@@ -240,9 +244,11 @@ class Upgrade:
             return
         with self.rounds.places.interpreter(place) as interpreter:
             for number, round_ in enumerate(rounds, 1):
-                if len(rounds) > 1 or round_.only is not None:
-                    of = f" of {plural(len(round_.only), 'test')} again" if round_.only is not None else ""
-                    self.show(f"{place.name}: run {number} of {len(rounds)}{of}")
+                if round_.only is not None:
+                    number_of_tests = plural(len(round_.only), "test")
+                    self.show(f"{place.name}: {number_of_tests} alone, again: {number} of {len(rounds)}")
+                elif len(rounds) > 1:
+                    self.show(f"{place.name}: run {number} of {len(rounds)}")
                 yield round_.run(interpreter)
 
     def _round(self, place: Place, name: str, only: Sequence[str] | None) -> Round:

@@ -97,6 +97,7 @@ def upgrade_command(
         chosen=chosen,
         runs=runs,
         confirm=confirm,
+        options=options.repeated,
         frames=frames or (baseline is not None and baseline.has_frames),
         saved=(lambda name: as_result(baseline, name)) if baseline is not None else None,
         show=echo_error,

@@ -6,11 +6,13 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from recapture.base.text import plural, shorten
+from recapture.machine.pins import load_images
 from recapture.records.verdicts import Verdict
 from recapture.report.document import Block, Fold, Heading, Inline, Item, Items, Paragraph, Table, code_span
 from recapture.report.junit import JUnitCase, junit
 from recapture.tools.upgrade.comparison import BAD, CATEGORIES, UNDECIDED, Group
 from recapture.tools.upgrade.outcomes import COMMAND, Failure
+from recapture.tools.upgrade.places import place_of
 from recapture.tools.upgrade.upgrade import Comparison, PlaceResult, UpgradeReport
 
 SHOWN = 10
@@ -67,7 +69,7 @@ def _section(report: UpgradeReport, comparison: Comparison, *, whole: bool) -> l
     against = "" if comparison.against == comparison.name else f", against {comparison.against}"
     blocks: list[Block] = [Heading(f"{comparison.name}{against}")]
     for group in groups:
-        blocks += _group(report, group, whole=whole)
+        blocks += _group(report, comparison, group, whole=whole)
     for category in dict.fromkeys(group.category for group in alike):
         number = sum(len(group.tests) for group in alike if group.category == category)
         blocks.append(Paragraph(f"{plural(number, 'test')} {CATEGORIES[category]}"))
@@ -94,7 +96,7 @@ def _changed_packages(packages: Sequence[tuple[str, str, str]]) -> str:
     return shorten(", ".join([*others, *([f"{len(cuda)} of CUDA"] if cuda else [])]), 4 * LONGEST)
 
 
-def _group(report: UpgradeReport, group: Group, *, whole: bool) -> list[Block]:
+def _group(report: UpgradeReport, comparison: Comparison, group: Group, *, whole: bool) -> list[Block]:
     number = len(group.tests)
     one_cause = ", one cause" if number > 1 and group.failure is not None else ""
     parts: list[Inline] = [f"{plural(number, 'test')} {CATEGORIES[group.category]}{one_cause}"]
@@ -109,15 +111,20 @@ def _group(report: UpgradeReport, group: Group, *, whole: bool) -> list[Block]:
             facts.append(f"operator: {group.failure.operator}")
         # The code of a baseline file may be older than that of this run.
         unless = ", unless your code changed" if report.from_file else ""
-        facts.append(f"raised in {group.cause}{unless}" if group.cause else f"not decided; {_advice(report, group)}")
+        facts.append(
+            f"raised in {group.cause}{unless}" if group.cause else f"not decided; {_advice(report, comparison, group)}"
+        )
         blocks.append(Paragraph("; ".join(facts)))
     return [*blocks, _names(group.tests, whole=whole)]
 
 
-def _advice(report: UpgradeReport, group: Group) -> str:
-    """Return the command that finds what a change comes from."""
-    test = "" if group.tests[0] == COMMAND else f"--test {shlex.quote(group.tests[0])} "
-    return f"recapture bisect {test}-- {shlex.join(report.command)}"
+def _advice(report: UpgradeReport, comparison: Comparison, group: Group) -> str:
+    """Return the command that finds what a change comes from, between the two releases that were compared."""
+    old = comparison.against.partition(" ")[0]  # a baseline file says which release of it
+    releases = {place_of(image).name for image in load_images().values()}
+    between = ["--good", old, "--bad", comparison.name] if {old, comparison.name} <= releases else []
+    test = [] if group.tests[0] == COMMAND else ["--test", group.tests[0]]
+    return shlex.join(["recapture", "bisect", *between, *test, *report.options, "--", *report.command])
 
 
 def _reason(failure: Failure | None) -> str:

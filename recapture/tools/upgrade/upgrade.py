@@ -162,8 +162,8 @@ class Upgrade:
     """Runs a command at each of the `chosen` places, the baseline first; `rounds` has its rounds.
 
     The baseline runs `runs` times, and tests that look worse run `confirm` times more on both sides, so that a test
-    that disagrees with itself is known. `options` are those that `bisect` needs as well. With `frames`, graph breaks and recompiles are counted. With `saved`, a
-    baseline from a file takes the place of the first environment.
+    that disagrees with itself is known. `options` are those that `bisect` needs as well. With `frames`, graph breaks
+    and recompiles are counted. With `saved`, a baseline from a file takes the place of the first environment.
     """
 
     rounds: CommandRounds

@@ -5,7 +5,7 @@ import pytest
 from recapture.records.difference import Difference
 from recapture.records.record import ErrorInfo, Record
 from recapture.records.verdicts import Verdict
-from recapture.tools.check.answers import CheckReport, Circumstances, row_of
+from recapture.tools.check.answers import CheckReport, Circumstances, failing_families, row_of
 
 INPUTS = ("batch=1", "batch=0")
 
@@ -113,3 +113,25 @@ def test_a_process_that_ends_on_an_empty_batch_alone_is_usable_on_others(verdict
     assert on_empty.words == f"{word} on batch=0"
     assert on_empty.advice.startswith("do not use it on inputs like batch=0")
     assert "ends on another input than the example under compile; not usable under export" in report.sentence
+
+
+RIGHT = recorded("compile:eager", Verdict.PASS)
+BROKEN = recorded("compile:fullgraph", Verdict.ERROR, phase="capture", message="Unsupported")
+WRONG = recorded("compile:aot_eager", Verdict.SPECIALIZED)
+
+
+@pytest.mark.parametrize(
+    ("others", "ends"),
+    [
+        ((), "needs others: use torch.compile or torch.export"),
+        ((refused_capture("export", "no"),), "needs others: use torch.compile"),
+        ((refused_call("export"),), "needs others: use torch.compile or torch.export"),
+        ((refused_call("export:dynamic"), BROKEN, RIGHT), "needs others: use torch.compile"),
+        ((refused_call("export"), BROKEN, WRONG), "needs others: use torch.export"),
+        ((refused_capture("export", "no"), refused_call("export:dynamic"), BROKEN), "needs others"),
+    ],
+)
+def test_what_the_same_check_shows_to_fail_is_not_recommended(others, ends):
+    around = Circumstances(inputs=INPUTS)
+    rows = [row_of(record, around) for record in (recorded("jit.trace", Verdict.SPECIALIZED), *others)]
+    assert advice(recorded("jit.trace", Verdict.SPECIALIZED), failing=failing_families(rows)).endswith(ends)

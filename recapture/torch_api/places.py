@@ -90,7 +90,8 @@ def draft_places(module: Any, arguments: tuple[Any, ...]) -> list[CodePlace]:
 
     This goes on with the example's values where export stops. The place of an operator without a correct fake
     implementation is where it is registered. Before torch 2.7, which has it first, there are none. What it raises
-    itself propagates: it goes on after values, not after Python that cannot be captured.
+    itself propagates: it goes on after values, not after Python that cannot be captured. In torch 2.11 it computes
+    with other values in each call where a size depends on them, so that one call can raise and the next one cannot.
     """
     import torch
 

@@ -62,7 +62,8 @@ _UNKNOWN_TO_FX = "symbolically traced variables cannot be used as inputs to cont
 _GUARD = re.compile(r"\bguard", re.IGNORECASE)
 """What an exported program says about an input that breaks a condition under which it was exported."""
 
-_INSTEAD_OF_A_RECORDING = "use torch.compile or torch.export"
+_CALLED = {"torch.compile": Family.DYNAMO, "torch.export": Family.EXPORT}
+"""The family of compilers behind each function of torch that advice recommends."""
 
 _ON_EARLIER_CALLS = "the result depends on earlier calls: pass that state in as a tensor, and return the new one"
 
@@ -259,7 +260,8 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
 
     `refused` are the labels of inputs that eager refuses. `random` and `depends_on_calls` are about eager's result,
     `size_of_one` says that a tensor of the example has such a size, `compilers` are those that the check runs.
-    `sets_fallback_random` says that the target's file sets that option of Inductor.
+    `sets_fallback_random` says that the target's file sets that option of Inductor. `failing` are the families that
+    this check has shown to be right nowhere, which no advice recommends.
     """
 
     inputs: tuple[str, ...] = ()
@@ -269,6 +271,17 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     size_of_one: bool = False
     sets_fallback_random: bool = False
     compilers: tuple[str, ...] = ()
+    failing: frozenset[Family] = frozenset()
+
+    def remedies(self, *remedies: str) -> str:
+        """Return the end of a sentence of advice: what can be done, without what this check has shown to fail."""
+        left = [
+            remedy
+            for remedy in remedies
+            if not any(function in remedy and family in self.failing for function, family in _CALLED.items())
+        ]
+        joined = ", or " if any("," in remedy or " or " in remedy for remedy in left) else " or "
+        return f": use {joined.join(left)}" if left else ""
 
     def name(self, label: str) -> str:
         """Return the name of an input for its label in a record; a text around labels is kept."""
@@ -276,6 +289,19 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
 
     def _name(self, index: int) -> str:
         return self.inputs[index] if index < len(self.inputs) else f"held_out[{index}]"
+
+
+def failing_families(rows: Iterable[CheckRow]) -> frozenset[Family]:
+    """Return the families of compilers of which some ran and none is right.
+
+    A static export that refuses other sizes does not count: one with dynamic sizes may take them.
+    """
+    verdicts: dict[Family, set[bool]] = {}
+    for row in rows:
+        compiler = compiler_facts(row.compiler)
+        if not (row.is_narrow and not compiler.sees_held_out):
+            verdicts.setdefault(Family(compiler.family), set()).add(row.verdict in _values(RIGHT))
+    return frozenset(family for family, right in verdicts.items() if right == {False})
 
 
 def _values(verdicts: Iterable[Verdict]) -> set[str]:
@@ -370,7 +396,7 @@ def _if_wrong(record: Record, around: Circumstances) -> str:
     if " is args" in on or " overlaps args" in on:
         return "tensors that share memory change one another: clone one of them before the call"
     if family in (Family.TRACE, Family.ATEN) and record.verdict is Verdict.SPECIALIZED:
-        return f"it recorded the path and sizes of the example, and {on} needs others: {_INSTEAD_OF_A_RECORDING}"
+        return f"it recorded the path and sizes of the example, and {on} needs others{around.remedies(*_CALLED)}"
     if family in (Family.EXPORT, Family.AOTI) and record.verdict is Verdict.SPECIALIZED:
         return f"it holds for inputs like the example alone: compare inputs such as {on} with the example before a call"
     if family == Family.DYNAMO:
@@ -387,28 +413,29 @@ def _if_refused(record: Record, around: Circumstances) -> str:
     if around.depends_on_calls and _RECORDED_TWICE in message:
         return _ON_EARLIER_CALLS
     if family == Family.AOTI and record.error is not None and _WHILE_COMPILING.search(record.error.type):
-        return "torch.export accepts the program, and Inductor cannot compile it: run the exported program instead"
+        remedy = "" if Family.EXPORT in around.failing else ": run the exported program instead"
+        return f"torch.export accepts the program, and Inductor cannot compile it{remedy}"
     if _OF_A_RESULT.search(message):
-        return "it cannot record an argument or result of this type: use tensors and tuples of them, or torch.compile"
+        remedies = around.remedies("tensors and tuples of them", "torch.compile")
+        return f"it cannot record an argument or result of this type{remedies}"
     if _UNKNOWN_TO_FX in message:
-        return (
-            "a branch needs a value, size or device, which fx does not know while it traces: use torch.compile, or "
-            "keep its module whole with Tracer.is_leaf_module"
-        )
+        remedies = around.remedies("torch.compile", "a Tracer whose is_leaf_module keeps its module whole")
+        return f"a branch needs a value, size or device, which fx does not know while it traces{remedies}"
     if re.search(ON_BRANCH, message, re.IGNORECASE):
-        return (
-            "a tensor's value decides a branch: use torch.where or torch.cond, or torch.compile, which breaks the graph"
-        )
+        remedies = around.remedies("torch.where or torch.cond", "torch.compile, which breaks the graph")
+        return f"a tensor's value decides a branch{remedies}"
     # Torch does not tell what the number is for: torch.cond would be no help with a size or a place.
     if re.search(ON_NUMBER, message, re.IGNORECASE):
-        return "a number is read from a tensor: keep it a tensor, or use torch.compile, which breaks the graph"
+        remedies = around.remedies("a tensor in its place", "torch.compile, which breaks the graph")
+        return f"a number is read from a tensor{remedies}"
     if re.search(OF_SIZE, message, re.IGNORECASE):
-        return "a size depends on the values: keep the size and use a mask as a weight, or use torch.compile"
+        remedies = around.remedies("a mask as a weight, which keeps the size", "torch.compile")
+        return f"a size depends on the values{remedies}"
     by_family: dict[str, str] = {
-        Family.TRACE: "it cannot record this call: use torch.compile or torch.export",
+        Family.TRACE: f"it cannot record this call{around.remedies(*_CALLED)}",
         Family.DYNAMO: "leave the part out with torch.compiler.disable, and report it upstream",
-        Family.SYMBOLIC: "it cannot trace this Python symbolically: use torch.compile",
-        Family.SCRIPT: "TorchScript does not know this construct: use torch.compile or torch.export",
+        Family.SYMBOLIC: f"it cannot trace this Python symbolically{around.remedies('torch.compile')}",
+        Family.SCRIPT: f"TorchScript does not know this construct{around.remedies(*_CALLED)}",
         Family.AOTI: "it needs a program that torch.export accepts",
     }
     return by_family.get(family, "`recapture migrate` names the line, and what other code does instead")
@@ -419,7 +446,7 @@ def _if_failed(record: Record, around: Circumstances) -> str:
     compiler = compiler_facts(record.compiler)
     on = around.name(record.input or "the example")
     if compiler.family in (Family.TRACE, Family.ATEN) and record.phase == "call" and record.input != "example":
-        return f"it recorded the path and sizes of the example, and {on} needs others: {_INSTEAD_OF_A_RECORDING}"
+        return f"it recorded the path and sizes of the example, and {on} needs others{around.remedies(*_CALLED)}"
     if compiler.family not in (Family.EXPORT, Family.AOTI):
         return f"it fails loudly on {on}, where eager works"
     if not compiler.sees_held_out:

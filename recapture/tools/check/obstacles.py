@@ -92,7 +92,9 @@ def _of_compiler(compiler: str, target: Any, example: tuple[Any, ...], own: OwnC
 def _behind(compiler: str, first: Obstacle, own: OwnCode) -> list[Obstacle]:
     """Return the other obstacles of `torch.export`, which names only the first one."""
     try:
-        places = draft_places(as_module(own.load()), own.example())
+        target = as_module(own.load())
+        seed_everything(ARGUMENTS_SEED)  # whether draft_export itself fails can depend on the example's values
+        places = draft_places(target, own.example())
     except Exception:  # what export has refused is known; draft_export cannot go on either
         return []
     others = [_obstacle(compiler, "refused", place) for place in places]

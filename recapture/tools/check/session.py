@@ -30,7 +30,14 @@ from recapture.records.verdicts import FAILING, RIGHT, Verdict
 from recapture.run.plan import RunOptions
 from recapture.run.preparation import COLLECT_MEMORY, IMPORTS, begin_survey
 from recapture.run.runner import run_cells
-from recapture.tools.check.answers import CheckedOperator, CheckReport, CheckRow, Circumstances, row_of
+from recapture.tools.check.answers import (
+    CheckedOperator,
+    CheckReport,
+    CheckRow,
+    Circumstances,
+    failing_families,
+    row_of,
+)
 from recapture.tools.check.case_text import SUITE, Prepared, case_file, case_name
 from recapture.tools.check.derivation import NO_GPU, PREPARE, STAGES, TOO_SLOW, Preparation
 from recapture.tools.check.obstacles import OBSTACLES, Obstacle, ObstacleSearch
@@ -172,9 +179,17 @@ class _Check:
             eager_seconds=prepared.seconds,
             remarks=prepared.remarks,
             operators=self._operators(pool) if prepared.operators else (),
-            rows=tuple(self.rows[name] for name in self.compilers),
+            rows=self._rows(),
         )
         return CheckOutcome(report, scripts, obstacles)
+
+    def _rows(self) -> tuple[CheckRow, ...]:
+        """Return the rows in the order of the compilers. Only now is it known which of them advice can recommend."""
+        around = msgspec.structs.replace(self._circumstances, failing=failing_families(self.rows.values()))
+        return tuple(
+            msgspec.structs.replace(self.rows[name], advice=row_of(self.records[name], around).advice)
+            for name in self.compilers
+        )
 
     def _run_cells(self, pool: WorkerPool, compilers: tuple[str, ...], path: Path) -> Environment:
         """Run some compilers, and return the environment that they ran in. Raises UsageError if eager itself fails."""

@@ -34,34 +34,44 @@ class Devices:
     """Silently wrong on both, or failing on both, with another verdict, kind of difference, phase, input or type."""
     not_judged: tuple[Pair, ...]
     """Not run, or not judged, on one device alone."""
+    judged_otherwise: tuple[Pair, ...]
+    """Another outcome or way that nothing explains, where two versions of the judge gave the verdicts."""
     on_one: dict[str, Counter[str]]
     """By device, the numbers of cells that only it recorded, by compiler."""
 
     @property
     def compared(self) -> int:
         """The number of cells that both devices recorded."""
-        return self.same + len(self.other_outcome) + len(self.other_way) + len(self.not_judged)
+        differing = (self.other_outcome, self.other_way, self.not_judged, self.judged_otherwise)
+        return self.same + sum(len(pairs) for pairs in differing)
 
 
 def compare_devices(cpu: Results, gpu: Results, release: str) -> Devices:
     """Compare the records of a CPU with those of a GPU, cell by cell.
 
-    Cells whose case was edited between the two recordings are not compared; they count as recorded on one device.
+    Cells whose case was edited between the two recordings are not compared; they count as recorded on one device. Where
+    another version of the judge judged one of the two, a difference that nothing explains can be the judge's.
     """
     # With the hash, so that an edited case is not compared with its earlier self.
     on_cpu = {(record.case, record.compiler, record.case_hash): record for record in cpu.records}
     on_gpu = {(record.case, record.compiler, record.case_hash): record for record in gpu.records}
-    pairs: dict[str, list[Pair]] = {name: [] for name in ("same", "other_outcome", "other_way", "not_judged")}
+    names = ("same", "other_outcome", "other_way", "not_judged", "judged_otherwise")
+    pairs: dict[str, list[Pair]] = {name: [] for name in names}
+    versions = {results.environment.judge_version for results in (cpu, gpu) if results.environment is not None}
     for key in sorted(on_cpu.keys() & on_gpu.keys()):
         cpu_record, gpu_record = on_cpu[key], on_gpu[key]
         known = matching(release, cpu_record, gpu_record)
-        pairs[_relation(cpu_record, gpu_record)].append(Pair(cpu_record, gpu_record, tuple(known)))
+        relation = _relation(cpu_record, gpu_record)
+        if len(versions) > 1 and not known and relation in ("other_outcome", "other_way"):
+            relation = "judged_otherwise"
+        pairs[relation].append(Pair(cpu_record, gpu_record, tuple(known)))
     alone = {"cpu": on_cpu.keys() - on_gpu.keys(), "gpu": on_gpu.keys() - on_cpu.keys()}
     return Devices(
         same=len(pairs["same"]),
         other_outcome=tuple(pairs["other_outcome"]),
         other_way=tuple(pairs["other_way"]),
         not_judged=tuple(pairs["not_judged"]),
+        judged_otherwise=tuple(pairs["judged_otherwise"]),
         on_one={device: Counter(compiler for _, compiler, _ in keys) for device, keys in alone.items()},
     )
 

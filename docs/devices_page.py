@@ -39,6 +39,10 @@ def _counts(devices: Devices, cpu: Results, gpu: Results) -> Iterable[str]:
         ["wrong on both or failing on both, in another way", str(len(devices.other_way))],
         ["judged on one device alone", str(len(devices.not_judged))],
     ]
+    if devices.judged_otherwise:
+        judges = " and ".join(str(results.environment.judge_version) for results in (cpu, gpu) if results.environment)
+        told = f"differing in a way that can come from the judge: its versions are {judges}"
+        rows.append([told, str(len(devices.judged_otherwise))])
     yield f"""# CPU and GPU compared
 
 `{LATEST.relative_to(RESULTS)}` and `{ON_GPU.relative_to(RESULTS)}`: {devices.compared} cells with torch {RELEASE} that

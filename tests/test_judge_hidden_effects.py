@@ -361,6 +361,32 @@ def test_what_inductor_sets_while_it_captures_is_no_difference(limit, verdict):
         sys.setrecursionlimit(before)
 
 
+@pytest.mark.parametrize(("limit", "verdict"), [(2000, "pass"), (3000, "wrong")])
+def test_what_inductor_sets_in_a_backward_is_no_difference(limit, verdict):
+    """Inductor compiles the backward when it runs, and on a GPU that is in a thread of autograd's."""
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            sys.setrecursionlimit(max(sys.getrecursionlimit(), limit))
+            return gradient * 2
+
+    def leaf():
+        return (torch.ones(2, requires_grad=True),)
+
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    try:
+        found = ruling(lambda x: x * 2, lambda fn, example: Doubled.apply, make=leaf)
+        assert found.verdict == verdict
+    finally:
+        sys.setrecursionlimit(before)
+
+
 def test_hooks_that_a_call_adds_are_a_difference():
     def run(change):
         module = torch.nn.Linear(1, 1)

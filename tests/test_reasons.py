@@ -61,7 +61,7 @@ def test_every_committed_cell_that_is_not_right_has_a_reason(directory):
         assert found[one.key].kind in KINDS_OF_REASONS, one.cell
         assert len(str(found[one.key])) > 20, one.cell
     quoted = [one.cell for one in bad if found[one.key].kind == "message"]
-    assert len(quoted) <= len(bad) * 0.02, quoted
+    assert len(quoted) <= max(1, len(bad) * 0.02), quoted  # results of few suites have few cells
     assert not (directory == TORCH_2_11 and quoted)
 
 

@@ -16,6 +16,7 @@ from recapture.base.errors import UsageError
 from recapture.base.files import append_line
 from recapture.base.option_fields import GIB
 from recapture.cases.collection import CaseInfo, Selection
+from recapture.judge.version import JUDGE_VERSION
 from recapture.machine.environment import ENVIRONMENT, read_environment, write_environment
 from recapture.records import record as records
 from recapture.records.directories import find_results, read_results
@@ -135,6 +136,19 @@ def test_cells_that_an_older_version_judged_run_again_and_keep_their_version_if_
     assert [row.schema for row in read_results(tmp_path).records] == [3, 1, 1]
     assert fill(result_files(tmp_path, "abc", resume=True)) == "bc"
     assert [row.schema for row in read_results(tmp_path).records] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("words", "resume", "version"), [((), True, 1), (("s",), True, 1), (("s",), False, 1), ((), False, JUDGE_VERSION)]
+)
+def test_the_version_of_the_judge_is_the_oldest_of_the_rows(tmp_path, words, resume, version):
+    fill(result_files(tmp_path, "ab"))
+    assert read_results(tmp_path).environment.judge == JUDGE_VERSION
+    write_environment(tmp_path / ENVIRONMENT, msgspec.structs.replace(read_environment(tmp_path), judge=None))
+    fill(result_files(tmp_path, "abcd", *words, resume=resume), most=1)
+    fill(result_files(tmp_path, "abcd", *words, resume=True))
+    assert cases_in(tmp_path) == "abcd"
+    assert read_results(tmp_path).environment.judge == version
 
 
 def test_an_interrupted_selective_run_is_resumed_beside_the_finished_rows(tmp_path):

@@ -222,9 +222,12 @@ _GENERATES_MODULES = "torch.distributed.nn.jit.instantiator"
 def _tell_recursion_limit(before: int, after: int) -> str:
     """Say which limit a call leaves. Inductor raises it to 2000 before it compiles, which is no doing of the code.
 
-    Source: `compile_fx_inner` in `torch/_inductor/compile_fx.py`, from 2.0 to 2.15.
+    That can be in a backward, after the settings of its call were read: then a later call begins with 2000, and it is
+    as little a change as the limit that eager begins with. Source: `compile_fx_inner` in
+    `torch/_inductor/compile_fx.py`, from 2.0 to 2.15.
     """
-    return str(before if after == max(before, 2000) else after)
+    raised = max(before, 2000)
+    return f"at most {raised}" if after in (before, raised) else str(after)
 
 
 def _signal_handlers() -> Names:

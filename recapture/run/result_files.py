@@ -89,7 +89,8 @@ class ResultFiles:
             stack.enter_context(locked(self.directory / LOCK, wait=False))
             refuse_irregular(self.directory / name for name in (*PARTIALS, *FINISHED))
             remove_unfinished(self.directory, (*PARTIALS, *FINISHED))
-            self._read_before(resumed=self._set_aside())
+            resumed = self._set_aside()
+            self._read_before(resumed=resumed)
             # What the five finished files will hold, each in a file of its own to which a finished cell only appends:
             # a run that is killed then loses no cell that ended, and leaves the finished files of an earlier run whole.
             self._partial = self._append_to(PARTIAL, stack)
@@ -101,7 +102,7 @@ class ResultFiles:
                 self.environment,
                 planned=len(rows_to_keep.keys() | self.cells.keys()),
                 origins=self._origins_before() | {self.origin_id: origin_of(self.environment)},
-                judge=self._oldest_judge() if rows_to_keep else JUDGE_VERSION,
+                judge=self._oldest_judge(resumed=resumed) if rows_to_keep or self.done else JUDGE_VERSION,
             )
             write_environment(self.directory / PARTIAL_ENVIRONMENT, self.environment)
             self._files = stack.pop_all()
@@ -279,9 +280,13 @@ class ResultFiles:
         timings = list((self._kept(self.timings_before) | self.timings).values())
         return finish(self.directory, records, timings, self.environment, self.eager)
 
-    def _oldest_judge(self) -> int:
-        """Return the version of the judge that the rows have at least: some of them are of earlier runs."""
-        before = [_environment(self.directory, name) for name in (ENVIRONMENT, PARTIAL_ENVIRONMENT)]
+    def _oldest_judge(self, *, resumed: bool) -> int:
+        """Return the version of the judge that the rows have at least: some of them are of earlier runs.
+
+        A run that continues an unfinished whole one has no rows of the finished results that it replaces.
+        """
+        names = (PARTIAL_ENVIRONMENT,) if resumed else (ENVIRONMENT, PARTIAL_ENVIRONMENT)
+        before = [_environment(self.directory, name) for name in names]
         return min(JUDGE_VERSION, *(each.judge_version for each in before if each is not None))
 
     def _origins_before(self) -> dict[str, Origin]:

@@ -276,19 +276,20 @@ def device_lines(changes: Diff) -> list[str]:
     """Return a line for each known difference of two devices with the cells that it explains, and one for the others.
 
     There is none unless the two sides are a CPU and a GPU with the same release of torch, or nothing is known of it.
-    The differences are those of ``suites/devices.toml``.
+    The differences are those of ``suites/devices.toml``. What can come from another version of the judge is counted
+    where one of them explains it, and is otherwise not a difference of the devices.
     """
     release = _release(changes.old.image)
     if release is None or release != _release(changes.new.image):
         return []
     cells: dict[DeviceDifference, int] = {}
     unexplained = 0
-    for name in ("newly_wrong", "newly_failing", "failing_differently", "fixed"):
+    for name in ("newly_wrong", "newly_failing", "failing_differently", "fixed", "judged_differently"):
         for change in getattr(changes, name):
             explanations = _device_differences(release, change)
             for difference in explanations:
                 cells[difference] = cells.get(difference, 0) + 1
-            unexplained += not explanations and _other_outcome(change)
+            unexplained += not explanations and name != "judged_differently" and _other_outcome(change)
     lines = [
         f"{plural(number, 'cell')}: {GROUPS[difference.group]}. {difference.line}"
         for difference, number in cells.items()

@@ -22,6 +22,9 @@ from typing import Any
 from recapture.torch_api.compat import seed_everything
 from recapture.torch_api.libraries import release_libraries
 
+BESIDE = "Put beside this script: "
+"""The beginning of the line of a printed script that names the files which it reads and does not carry."""
+
 LARGEST_INTEGER = 10
 """Random integer tensors have values below this, so that they can be indices of a small embedding."""
 
@@ -52,10 +55,10 @@ class OwnCode:
         *,
         place: str = "",
         name: str = "",
-        packed: tuple[str, Any, Any] | None = None,
+        packed: tuple[str, Any, Any, str] | None = None,
         inputs: Any = (),
         inputs_from: tuple[str, str] | None = None,
-        packed_inputs: tuple[str, Any, Any] | None = None,
+        packed_inputs: tuple[str, Any, Any, str] | None = None,
         paths: Any = (),
         folder: str = "",
         train: bool = False,
@@ -351,11 +354,12 @@ def as_module(function: Any) -> Any:
     return Function()
 
 
-def unpacked(text: str, sources: Any = (), paths: Any = ()) -> Any:
+def unpacked(text: str, sources: Any = (), paths: Any = (), python: str = "") -> Any:
     """Return an object of another process: base64 of what `torch.save` wrote, or ``@`` and the path of such a file.
 
     `sources` are pairs of a file's name and its text: the code of a notebook or prompt, which is in no file. `paths`
-    are folders of modules that the object needs.
+    are folders of modules that the object needs. `python` is set where it holds compiled code, which only that release
+    of Python runs. Raises TargetError in another.
     """
     import io
     import linecache
@@ -363,6 +367,8 @@ def unpacked(text: str, sources: Any = (), paths: Any = ()) -> Any:
 
     import torch
 
+    if python not in ("", "{}.{}".format(*sys.version_info)):
+        raise TargetError(f"it holds code that Python {python} compiled: run it with that Python")
     for name, source in sources:
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     sys.path.extend(path for path in paths if path not in sys.path)

@@ -10,6 +10,7 @@ import os
 import sys
 import sysconfig
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.exceptions import qualified, safe_text
 from recapture.base.option_fields import known_device
 from recapture.base.text import one_line
+from recapture.cases.own_code import BESIDE
 from recapture.cases.target import parse_input, parse_inputs_place, parse_target
 from recapture.images.requirements import Requirements
 from recapture.machine.hardware import cores
@@ -45,6 +47,9 @@ from recapture.tools.check.session import CheckEvents, run_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+MOST_HEADER = 12
+"""Lines at the beginning of a script among which is the one that names what it does not carry."""
 
 LARGEST_TEXT = 1 << 20
 """Bytes of the largest object that is written into the generated case; others get a file beside it."""
@@ -92,8 +97,15 @@ class CheckResult:
         return {"sentence": self.report.sentence, **facts}
 
     def repro(self, compiler: str) -> str:
-        """Return the script that shows one compiler's difference from eager; it needs torch and the code alone."""
-        return self._scripts[self[compiler].compiler]
+        """Return the script that shows one compiler's difference from eager; it carries the code, and needs torch.
+
+        Warns of files that it does not carry, such as weights: its first lines name them.
+        """
+        script = self._scripts[self[compiler].compiler]
+        for line in script.splitlines()[:MOST_HEADER]:
+            if line.startswith(BESIDE):
+                warnings.warn(f"the script reads files that it does not carry. {line}", stacklevel=2)
+        return script
 
     def _repr_html_(self) -> str:
         return check_html(self.report)
@@ -288,16 +300,16 @@ def pack(value: Any, folder: Path) -> Pickled:
         why = one_line(f"{qualified(type(error))}: {safe_text(error)}")
         raise UsageError(f"{_name_of(value)} cannot be sent to another process: {why}") from None
     content = data.getvalue()
-    # What a plain import finds again is pickled without it.
-    requires = (cloudpickle.__name__,) if cloudpickle.__name__.encode() in content else ()
+    # What a plain import finds again is pickled without cloudpickle, and holds no compiled code.
+    python = "{}.{}".format(*sys.version_info) if cloudpickle.__name__.encode() in content else ""
     paths = search_path()
     sources = tuple(_sources(value))
     if len(content) > LARGEST_TEXT:
         number = len(list(folder.glob("*.packed")))
         file = folder / f"{number}.packed"
         file.write_bytes(content)
-        return Pickled(f"@{file}", sources, paths, requires)
-    return Pickled(base64.b64encode(content).decode(), sources, paths, requires)
+        return Pickled(f"@{file}", sources, paths, python)
+    return Pickled(base64.b64encode(content).decode(), sources, paths, python)
 
 
 def search_path() -> tuple[str, ...]:
@@ -321,14 +333,19 @@ def _name_of(value: Any) -> str:
 
 
 def _sources(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of what an object's code was compiled from, if it is no file: a notebook's cell."""
+    """Yield the name and text of what an object's code was compiled from, if no module of that name can be imported.
+
+    It is a notebook's cell, or the program itself, which a script has to carry.
+    """
     seen: set[str] = set()
-    owners = [type(module) for module in value.modules()] if hasattr(value, "modules") else [value]
+    is_object = hasattr(value, "modules") and not inspect.isclass(value)
+    owners = [type(module) for module in value.modules()] if is_object else [value]
     functions = [item for owner in owners for item in (vars(owner).values() if inspect.isclass(owner) else [owner])]
     for function in functions:
         code = getattr(function, "__code__", None)
         name = getattr(code, "co_filename", None)
-        if not isinstance(name, str) or name in seen or Path(name).is_file():
+        in_file = isinstance(name, str) and Path(name).is_file() and getattr(function, "__module__", "") != "__main__"
+        if not isinstance(name, str) or name in seen or in_file:
             continue
         seen.add(name)
         lines = linecache.getlines(name, getattr(function, "__globals__", None))

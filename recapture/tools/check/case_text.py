@@ -13,7 +13,7 @@ SUITE = "check"
 """Name of the suite of a generated file."""
 
 TAKEN = {
-    *("OWN", "FACTS", "example", "derived", "case", "workload", "the_workload", "preloaded"),
+    *("OWN", "FACTS", "FILES", "example", "derived", "case", "workload", "the_workload", "preloaded"),
     *("OwnCode", "as_module", "unpacked", "derive"),
 }
 """Names of a generated file."""
@@ -54,7 +54,7 @@ case(
     other_ranks=[{other_ranks}],
     refused=[{refused}],
     backward={backward},
-    train_step={train_step},{requires}
+    train_step={train_step},
 )({name})
 
 
@@ -146,8 +146,6 @@ def case_file(request: CheckRequest, prepared: Prepared) -> str:
     own = [f"lambda: OWN.arguments({_unpacked(pickled)})" for pickled in request.held_out.values()]
     imports = [f"    import {module}  # noqa: F401" for module in prepared.modules[:MOST_MODULES]]
     own_code = {**request.own_code, **prepared.calling}
-    objects = (request.pickled, request.pickled_example, *request.held_out.values())
-    requires = sorted({package for pickled in objects if pickled is not None for package in pickled.requires})
     return TEMPLATE.format(
         title=title,
         own_code="".join(f"    {key}={value!r},\n" for key, value in own_code.items()),
@@ -158,7 +156,6 @@ def case_file(request: CheckRequest, prepared: Prepared) -> str:
         refused=_listed([f"lambda: derived({variant!r})" for variant in prepared.must_raise]),
         backward=None if prepared.kind != "module" or request.train else False,
         train_step=1e-4 if request.train else None,
-        requires=f"\n    requires={requires!r}," if requires else "",
         name=name,
         imports="\n".join(imports) or "    return",
     )
@@ -178,7 +175,7 @@ def case_name(name: str) -> str:
 
 
 def _unpacked(pickled: Pickled) -> str:
-    return f"unpacked({pickled.text!r}, {pickled.sources!r}, {pickled.paths!r})"
+    return f"unpacked{msgspec.structs.astuple(pickled)!r}"
 
 
 def _in_docstring(text: str) -> str:

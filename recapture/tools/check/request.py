@@ -28,13 +28,13 @@ MOST_INPUTS = 40
 class Pickled(msgspec.Struct, frozen=True):
     """An object of another process, as `recapture.cases.own_code.unpacked` takes it.
 
-    `requires` are the packages without which it cannot be unpacked.
+    `python` is the release of Python whose compiled code it holds; empty if it holds none.
     """
 
     text: str
     sources: tuple[tuple[str, str], ...] = ()
     paths: tuple[str, ...] = ()
-    requires: tuple[str, ...] = ()
+    python: str = ""
 
 
 class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
         values = {
             "place": self.place,
             "name": self.name,
-            **{name: pickled and (pickled.text, pickled.sources, pickled.paths) for name, pickled in packed.items()},
+            **{name: pickled and msgspec.structs.astuple(pickled) for name, pickled in packed.items()},
             "inputs": self.inputs,
             "inputs_from": self.inputs_from,
             "paths": self.paths,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import base64
+import io
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -19,19 +21,21 @@ from recapture.base.text import one_line
 from recapture.cases.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, RefusedCase
 from recapture.cases.collection import SuiteFile, case_hash, execute
 from recapture.cases.compilers import builtin_compilers, compilers_of
+from recapture.cases.own_code import BESIDE, OwnCode
 from recapture.cases.source import Closure, closure, defined_names
 from recapture.cases.syntax import PROJECT
-from recapture.judge.packing import packed
+from recapture.judge.packing import BEGIN, packed
 from recapture.records.directories import find_results, read_results
 from recapture.tools.explain.script.header import HOOK, STATUS, docstring, printable_line
 from recapture.tools.explain.script.replay import Script, compiler_fields, fault
+from recapture.tools.explain.script.user_code import LoadedCode, UserCode, exercise, neighbours, user_code
 
 if TYPE_CHECKING:
     from recapture.cases.compiler import Compiler
     from recapture.records.record import Record
 
 SCRIPT = """\
-{future}{hook}{unpack_first}
+{future}{hook}{unpack_first}{files}
 # --- the case, as its file declares it ------------------------------------------------------------------------------
 
 {cases} = {{}}
@@ -63,7 +67,7 @@ if __name__ == "__main__":
 {script}    )
     sys.exit(replay(__file__, script))
 
-# The modules of the comparison as a zip archive, compressed by zlib, in base64:
+# The modules of the comparison{carried} as a zip archive, compressed by zlib, in base64:
 """
 """The text of a script, up to its archive."""
 
@@ -78,8 +82,18 @@ UNPACK = """\
 """
 """What makes the modules of the archive importable: before the case, if that imports one of them."""
 
+FILES = """\
+from recapture.tools.explain.script.user_files import placed
+
+FILES = placed(__file__, {beside!a})
+"""
+"""What names the folder of the user's files that a script carries."""
+
 REPLAY = "recapture.tools.explain.script.replay"
 """The module that a script runs."""
+
+USER_FILES = "recapture.tools.explain.script.user_files"
+"""The module with which a script finds the files of the user that it carries."""
 
 WIDTH = 116
 """Characters of the archive on one line."""
@@ -138,8 +152,10 @@ class SuitePrinter:
 
     def __init__(self, suite: SuiteFile) -> None:
         self.suite = suite
+        self._loaded = LoadedCode()
         try:
-            self.module = execute(suite.name, suite.path)
+            with self._loaded:
+                self.module = execute(suite.name, suite.path)
         except BaseException as error:  # a suite may raise anything on import
             why = f"{qualified(type(error))}: {safe_text(error)}"
             raise UsageError(f"suite {suite.name!r} cannot be imported: {why}") from None
@@ -188,15 +204,30 @@ class SuitePrinter:
                 raise UsageError(f"{address!r} cannot be printed: its case and its compiler both define {both[0]!r}")
         taken = _defined(parts.code.body) | _defined(source.body)
         title = ": ".join(filter(None, [f"{address} on {device}", _summary(parts.case)]))
-        header = _header(title, parts.case.requires, recorded)
+        try:
+            user = self._user_code(parts)
+        except UsageError as error:
+            raise UsageError(f"{address!r} cannot be printed: {error}") from None
+        header = _header(title, parts.case.requires, user, recorded)
         faults = tuple(dict.fromkeys(record.fault for record in recorded if record.fault))
-        program = _program(parts, compiler, None if own else source, taken, self.suite.name, device, faults)
+        program = _program(parts, user, compiler, None if own else source, taken, self.suite.name, device, faults)
         try:
             _check_syntax(header)
             _check_syntax(program)
         except (SyntaxError, ValueError) as error:
             raise UsageError(f"{address!r} cannot be printed: its script does not compile: {error}") from None
-        return header + program + _archive((*project_imports(parts.code.body), *project_imports(source.body)))
+        modules = (*project_imports(parts.code.body), *project_imports(source.body))
+        return header + program + (_archive(modules) if not user.files else _archive_with(modules, user.files))
+
+    def _user_code(self, parts: _Parts) -> UserCode:
+        """Return what the case needs of the user's code; its target and example are made to know that."""
+        own = [value for value in vars(self.module).values() if isinstance(value, OwnCode)]
+        if not own:
+            return neighbours(parts.code.declared, self.module, self._loaded)
+        with self._loaded:
+            for one in own:
+                exercise(one)
+        return user_code(parts.code.declared, self.module, self._loaded)
 
     def _is_own(self, compiler: Compiler) -> bool:
         """Whether a compiler is declared in the suite's own file."""
@@ -268,6 +299,7 @@ def fault_in(record: Record) -> str:
 
 def _program(
     parts: _Parts,
+    user: UserCode,
     compiler: Compiler,
     source: Closure | None,
     taken: set[str],
@@ -296,15 +328,17 @@ def _program(
         device=device,
         faults=faults,
     )
-    needed_first = bool(project_imports(parts.code.body))
+    needed_first = bool(project_imports(parts.code.body) or user.files or user.beside)
     return SCRIPT.format(
         future=f"from __future__ import {', '.join(parts.code.futures)}\n\n" if parts.code.futures else "",
         hook=HOOK,
         unpack_first=f"{UNPACK}\n" if needed_first else "",
         unpack_last="" if needed_first else f"{UNPACK}\n",
+        files=f"{FILES.format(beside=user.beside)}\n" if user.files or user.beside else "",
+        carried=" and the user's own" if user.files else "",
         cases=cases,
         declare=declare,
-        case=_stand_ins(parts.code.called, declare) + parts.code.declared.strip() + _generated(case, cases),
+        case=_stand_ins(parts.code.called, declare) + user.text.strip() + _generated(case, cases),
         describe=printable_line(compiler.describe()),
         compiler="# It is declared beside the case." if source is None else source.body.strip(),
         script="".join(f"        {name}={value!a},\n" for name, value in vars(script).items()),
@@ -320,13 +354,16 @@ def _summary(case: Case) -> str:
     return (case.target.__doc__ or "").strip().split("\n")[0]
 
 
-def _header(title: str, requires: tuple[str, ...], recorded: Sequence[Recorded]) -> str:
+def _header(title: str, requires: tuple[str, ...], user: UserCode, recorded: Sequence[Recorded]) -> str:
     """Return the docstring of a script; `requires` are the modules that the case needs besides torch."""
+    python = (f"Python {user.python}",) if user.python else ()
+    needed = (*python, "torch", *dict.fromkeys((*requires, *user.packages)))
     lines = [
         title,
         "",
         "Compares eager with what the compiler makes of it, on the example and on every held-out input.",
-        f"{STATUS} Needs {' and '.join(('torch', *requires))}.",
+        f"{STATUS} Needs {' and '.join(needed)}.",
+        *([BESIDE + ", ".join(user.beside)] if user.beside else []),
     ]
     return docstring([*lines, *(["", *(record.line for record in recorded)] if recorded else [])])
 
@@ -339,7 +376,20 @@ def _check_syntax(text: str) -> None:
 @lru_cache
 def _archive(more: tuple[str, ...]) -> str:
     """Return the modules of the comparison, and others, as lines of comment."""
-    text = base64.b64encode(zlib.compress(packed(REPLAY, *sorted(set(more))), 9)).decode()
+    return _comment(packed(REPLAY, *sorted(set(more))))
+
+
+def _archive_with(modules: tuple[str, ...], files: dict[str, bytes]) -> str:
+    """Return `_archive` with files of the user."""
+    archive = io.BytesIO(packed(REPLAY, USER_FILES, *sorted(set(modules))))
+    with zipfile.ZipFile(archive, "a") as file:
+        for name, content in sorted(files.items()):
+            file.writestr(zipfile.ZipInfo(name, BEGIN), content)
+    return _comment(archive.getvalue())
+
+
+def _comment(archive: bytes) -> str:
+    text = base64.b64encode(zlib.compress(archive, 9)).decode()
     return "".join(f"# {text[start : start + WIDTH]}\n" for start in range(0, len(text), WIDTH))
 
 

@@ -217,7 +217,7 @@ class SuitePrinter:
         except (SyntaxError, ValueError) as error:
             raise UsageError(f"{address!r} cannot be printed: its script does not compile: {error}") from None
         modules = (*project_imports(parts.code.body), *project_imports(source.body))
-        return header + program + (_archive(modules) if not user.files else _archive_with(modules, user.files))
+        return header + program + (_archive_with(modules, user.files) if user.placed else _archive(modules))
 
     def _user_code(self, parts: _Parts) -> UserCode:
         """Return what the case needs of the user's code; its target and example are made to know that."""
@@ -328,13 +328,13 @@ def _program(
         device=device,
         faults=faults,
     )
-    needed_first = bool(project_imports(parts.code.body) or user.files or user.beside)
+    needed_first = bool(user.placed or project_imports(parts.code.body))
     return SCRIPT.format(
         future=f"from __future__ import {', '.join(parts.code.futures)}\n\n" if parts.code.futures else "",
         hook=HOOK,
         unpack_first=f"{UNPACK}\n" if needed_first else "",
         unpack_last="" if needed_first else f"{UNPACK}\n",
-        files=f"{FILES.format(beside=user.beside)}\n" if user.files or user.beside else "",
+        files=f"{FILES.format(beside=user.beside)}\n" if user.placed else "",
         carried=" and the user's own" if user.files else "",
         cases=cases,
         declare=declare,

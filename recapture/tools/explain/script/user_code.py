@@ -42,6 +42,7 @@ class UserCode:
     `text` is the case, whose paths are those of the script. `files` are carried, by their names in the archive.
     `beside` are files that the case reads and that are too private or large to carry, relative to the script.
     `packages` are installed, and `python` is the only release of Python that can run the code of a packed object.
+    `moved` says that the text names the script's folder.
     """
 
     text: str
@@ -49,6 +50,12 @@ class UserCode:
     beside: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     python: str = ""
+    moved: bool = False
+
+    @property
+    def placed(self) -> bool:
+        """Whether the script needs a folder of files."""
+        return bool(self.moved or self.files or self.beside)
 
 
 class LoadedCode:
@@ -123,7 +130,7 @@ def user_code(text: str, module: ModuleType, loaded: LoadedCode) -> UserCode:
         if files.setdefault(CARRIED + place, content) != content:
             raise UsageError(f"two different files would be {place} in its script")
     rewriting = _Rewriting(text, places)
-    result = UserCode(rewriting.text, files | rewriting.files)
+    result = UserCode(rewriting.text, files | rewriting.files, moved=rewriting.text != text)
     result.python = next(iter(rewriting.pythons), "")
     if result.python:
         result.files |= _cloudpickle()

@@ -33,6 +33,7 @@ def placed(script: str, beside: tuple[str, ...] = ()) -> str:
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         archive.extractall(folder, [name for name in archive.namelist() if name.startswith(CARRIED)])
     root = folder / CARRIED
+    root.mkdir(exist_ok=True)
     for name in beside:
         source, link = Path(script).absolute().parent / name, root / name
         if not source.exists():

@@ -18,6 +18,7 @@ from recapture.cases.compiler import Compiler
 from recapture.cases.requirements import unmet
 from recapture.judge.steps import carry_out
 from recapture.judge.verdict import Call, Ruling, decide, failed_loudly
+from recapture.records.kinds import KINDS
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.torch_api.libraries import release_libraries
 
@@ -197,7 +198,8 @@ def _show_comparison(label: str, comparison: Comparison | None) -> None:
 
 
 def _show_differences(comparison: Comparison) -> None:
-    for difference in comparison.differences:
+    """Print what differs in one call, what matters most first, as in a record."""
+    for difference in sorted(comparison.differences, key=lambda difference: KINDS[difference.kind].rank):
         _show(f"DIFFERENT: {difference.where} ({difference.kind}): {difference.detail}")
 
 

@@ -225,8 +225,8 @@ class SuitePrinter:
         if not own:
             return neighbours(parts.code.declared, self.module, self._loaded)
         with self._loaded:
-            for one in own:
-                exercise(one)
+            for code in own:
+                exercise(code)
         return user_code(parts.code.declared, self.module, self._loaded)
 
     def _is_own(self, compiler: Compiler) -> bool:

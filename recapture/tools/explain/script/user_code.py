@@ -13,6 +13,7 @@ import sysconfig
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,8 @@ WITH_TORCH = ("torch", "numpy", "cloudpickle")
 
 _LIBRARIES = tuple({Path(sysconfig.get_paths()[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev", "/etc", "/usr")))
+_CACHES = ("XDG_CACHE_HOME", "TORCH_HOME", "HF_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+"""Variables with the folders of what libraries download or compile, and would again elsewhere."""
 
 _OPENED: list[str] = []
 _WATCHING: list[bool] = []
@@ -83,7 +86,7 @@ class LoadedCode:
 
     def sources(self, own: Iterable[OwnCode]) -> dict[str, Path]:
         """Return the files of the user's modules, by the modules' names; a file that a target names is the user's."""
-        named = {place for one in own for place in (one.place, *(one.inputs_from or ())[:1])}
+        named = {place for code in own for place in (code.place, *(code.inputs_from or ())[:1])}
         files = {name: getattr(module, "__file__", None) for name, module in self.modules.items()}
         return {
             name: Path(file)
@@ -91,6 +94,13 @@ class LoadedCode:
             if isinstance(file, str) and file.endswith(".py") and Path(file).is_file()
             if file in named or _is_users(Path(file))
         }
+
+    def extensions(self) -> Iterator[Path]:
+        """Yield the files of the user's compiled modules, which a script cannot carry to another release of Python."""
+        for module in self.modules.values():
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and file.endswith(tuple(EXTENSION_SUFFIXES)) and _is_users(Path(file)):
+                yield Path(file)
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
@@ -103,7 +113,8 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _is_users(path: Path) -> bool:
     installed = any(part.endswith("-packages") for part in path.parts)
-    return not installed and not any(place in path.parents for place in (*_LIBRARIES, *_SYSTEM, PACKAGE))
+    caches = (Path.home() / ".cache", *(Path(os.environ[name]) for name in _CACHES if os.environ.get(name)))
+    return not installed and not any(place in path.parents for place in (*_LIBRARIES, *_SYSTEM, *caches, PACKAGE))
 
 
 def exercise(own: OwnCode) -> None:
@@ -136,9 +147,10 @@ def user_code(text: str, module: ModuleType, loaded: LoadedCode) -> UserCode:
         result.files |= _cloudpickle()
     sources = [text, *(content.decode("utf-8", "replace") for name, content in files.items())]
     result.packages = tuple(sorted(_packages(sources, rewriting.strings)))
-    roots = [Path(one.folder) for one in own if one.folder] or [Path(suite or ".").parent]
+    roots = [Path(code.folder) for code in own if code.folder] or [Path(suite or ".").parent]
     packed = {Path(name) for name in rewriting.read}
-    result.beside = tuple(sorted({_relative(path, roots) for path in loaded.opened if path not in packed}))
+    read = [path for path in loaded.opened if path not in packed]
+    result.beside = tuple(sorted({_relative(path, roots) for path in (*read, *loaded.extensions())}))
     return result
 
 
@@ -211,18 +223,15 @@ class _Rewriting:
                 if node.func.id == "OwnCode":
                     self._own_code(node)
                 elif node.func.id == "unpacked":
-                    for one, value in zip(
-                        node.args, self._packed([ast.literal_eval(arg) for arg in node.args]), strict=False
-                    ):
-                        self._changes.append((one, value))
+                    packed = self._packed([ast.literal_eval(argument) for argument in node.args])
+                    self._changes += zip(node.args, packed, strict=False)
         lines = [line.encode() for line in text.split("\n")]
-        for one, value in sorted(
-            self._changes, key=lambda change: (change[0].lineno, change[0].col_offset), reverse=True
-        ):
-            first, last = one.lineno - 1, (one.end_lineno or one.lineno) - 1
-            lines[first : last + 1] = [
-                lines[first][: one.col_offset] + value.encode() + lines[last][one.end_col_offset :]
-            ]
+        # From the end of the text, so that the places of the others stay.
+        by_place = sorted(self._changes, key=lambda change: (change[0].lineno, change[0].col_offset), reverse=True)
+        for node, value in by_place:
+            first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+            changed = lines[first][: node.col_offset] + value.encode() + lines[last][node.end_col_offset :]
+            lines[first : last + 1] = [changed]
         self.text = b"\n".join(lines).decode()
 
     def _own_code(self, call: ast.Call) -> None:

@@ -1,7 +1,7 @@
 """What a script cannot carry of the user's code: files that were read, and compiled modules."""
 
 from importlib.machinery import EXTENSION_SUFFIXES
-from types import SimpleNamespace
+from types import ModuleType
 
 from recapture.tools.explain.script.user_code import LoadedCode
 
@@ -21,7 +21,8 @@ def test_a_file_that_is_read_is_named_but_not_what_a_library_downloaded(tmp_path
 
 def test_a_compiled_module_of_the_user_is_named(tmp_path):
     loaded = LoadedCode()
-    loaded.modules["fast"] = SimpleNamespace(__file__=str(tmp_path / f"fast{EXTENSION_SUFFIXES[0]}"))
-    loaded.modules["helper"] = SimpleNamespace(__file__=str(tmp_path / "helper.py"))
-    loaded.modules["builtin"] = SimpleNamespace()
+    for name, file in {"fast": f"fast{EXTENSION_SUFFIXES[0]}", "helper": "helper.py"}.items():
+        loaded.modules[name] = ModuleType(name)
+        loaded.modules[name].__file__ = str(tmp_path / file)
+    loaded.modules["without_file"] = ModuleType("without_file")
     assert [path.name for path in loaded.extensions()] == [f"fast{EXTENSION_SUFFIXES[0]}"]

@@ -117,7 +117,7 @@ class Commands:
             "PYTHONPATH": str(REPOSITORY),
             "TMPDIR": str(self.temporary),
             "RECAPTURE_TEST": self.mark,
-            "COLUMNS": "160",
+            "COLUMNS": "10000",
             **environment,
         }
         return subprocess.Popen(

@@ -174,7 +174,6 @@ def make_clone(folder: Path) -> dict[str, str]:
         "PATH": SYSTEM_PATH,
         "TMPDIR": str(folder / "tmp"),
         "RECAPTURE_CACHE": str(folder / "cache"),
-        "COLUMNS": "100",
     }
     (block,) = find_blocks("\n" + section((clone / "README.md").read_text(encoding="utf-8"), "Set up"))
     variables = folder / "variables"
@@ -241,9 +240,8 @@ def _that_it_raises(line: re.Match[str]) -> str:
 def make_environment(folder: Path) -> dict[str, str]:
     """Return the environment of commands in a folder made by `make_copy`."""
     return {
-        **{name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"},
+        **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "GITHUB_STEP_SUMMARY")},
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "TMPDIR": str(folder / "tmp"),
-        "COLUMNS": "100",
     }

@@ -70,7 +70,7 @@ class PlantedCheckout:
             "PLANTED_UV": "real torch",
             "PLANTED_GATE": str(self.gate),
             "OMP_NUM_THREADS": "1",
-            "COLUMNS": "160",
+            "COLUMNS": "10000",
         }
         self.variables.pop("PYTHONPATH", None)
 

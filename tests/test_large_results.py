@@ -67,7 +67,7 @@ def run(command, *arguments: object) -> str:
     ended = subprocess.run(
         [sys.executable, "-c", MEASURE, *map(str, arguments)],
         cwd=command.directory,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "160"},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "10000"},
         capture_output=True,
         text=True,
         check=False,

@@ -94,7 +94,7 @@ def run(checkout):
         done = subprocess.run(
             [sys.executable, "-m", "recapture", *map(str, arguments)],
             cwd=checkout,
-            env=os.environ | {"PYTHONPATH": str(checkout), "COLUMNS": "160"},
+            env=os.environ | {"PYTHONPATH": str(checkout), "COLUMNS": "10000"},
             capture_output=True,
             text=True,
             check=False,

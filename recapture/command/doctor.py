@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from recapture.base.columns import terminal_columns
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.text import plural
 from recapture.command.in_images import ImageOptions, run_in_images
@@ -17,8 +17,8 @@ from recapture.command.output import echo, print_json
 if TYPE_CHECKING:
     from recapture.machine.doctor.register import Check
 
-FALLBACK_SIZE = (120, 24)
-"""Columns and lines of the table if the output is not a terminal."""
+PIPE_WIDTH = 120
+"""Width of the table in columns if the output is not a terminal."""
 
 
 @click.command()
@@ -53,7 +53,7 @@ def checks_table(checks: Sequence[Check]) -> str:
     from recapture.report.terminal_writer import terminal_lines
 
     rows = [[check.name, check.status, check.found, check.mend] for check in checks]
-    width = shutil.get_terminal_size(FALLBACK_SIZE).columns
+    width = terminal_columns(PIPE_WIDTH)
     headers = ["check", "status", "found", "fix"]
     if not any(check.mend for check in checks):  # an empty column would leave less room for the others
         headers, rows = headers[:-1], [row[:-1] for row in rows]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import shutil
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from recapture.base.columns import asked_columns, terminal_columns
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.escape import indented_json, json_text
 from recapture.base.text import printable, shorten
@@ -83,10 +83,13 @@ def write_beside(path: Path, text: str) -> None:
 
 
 def echo_line(line: str, *, err: bool = False, hang: int = 2) -> None:
-    """Print a line as `echo` does. A terminal gets it wrapped between words, further lines indented by `hang` more."""
-    if (sys.stderr if err else sys.stdout).isatty():
+    """Print a line as `echo` does. On a terminal, and where COLUMNS asks for a width, it is wrapped between words.
+
+    Further lines are indented by `hang` more.
+    """
+    if asked_columns() or (sys.stderr if err else sys.stdout).isatty():
         indent = " " * (len(line) - len(line.lstrip(" ")) + hang)
-        width = shutil.get_terminal_size().columns
+        width = terminal_columns(80)
         layout = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
         line = layout.fill(line)
     echo(line, err=err)

@@ -18,7 +18,7 @@ from recapture.report.differences import commonest_difference, culprit, noted_nu
 from recapture.report.document import Inline, Span, Table
 from recapture.report.groups import FEWEST, Group, failure_groups, static_refusals, suspects
 from recapture.report.summary import ClaimStatus, in_matrix
-from recapture.report.terminal_writer import GAP, say, say_all, say_wrapped, terminal_lines
+from recapture.report.terminal_writer import GAP, line_width, say, say_all, say_wrapped, terminal_lines
 
 MARK_STYLES = summary.COLOURS | {"wrong": "bold white on red"}
 """The style of a mark in the matrix, by the tone of its verdict."""
@@ -145,14 +145,14 @@ def _print_silent_wrongs(console: Console, by_case: dict[str, list[Record]], rep
             stage = stage_of(record)
             guilty = f" (guilty: {culprit(stage)})" if stage is not None else ""
             line = f"{summary.mark(record)} {record.cell}{guilty}: {summary.explain(record, REASON_LIMIT)}"
-            say(console, shorten(line, console.width) if console.is_terminal else one_line(line))
+            say(console, shorten(line, width) if (width := line_width(console)) else one_line(line))
         return
     heading = f"silently wrong: {plural(number, 'cell')} of {plural(len(by_case), 'case')}{_by_kind(by_case)}"
     say(console)
     say_wrapped(console, heading, "bold red")
     ordered = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
     named = [_WrongCase(case, cells) for case, cells in ordered[:WRONG_CASES_NAMED]]
-    say_all(console, terminal_lines(_wrong_table(named, _line_width(console))))
+    say_all(console, terminal_lines(_wrong_table(named, line_width(console) or LINE_LIMIT)))
     others = ordered[WRONG_CASES_NAMED:]
     if others:
         cells_left = plural(sum(len(cells) for _, cells in others), "cell")
@@ -194,11 +194,6 @@ class _WrongCase:
         self.difference, others = commonest_difference(cells)
         self.difference = shorten(self.difference, MESSAGE_LIMIT)
         self.more = f" (+{others} more)" if others else ""
-
-
-def _line_width(console: Console) -> int:
-    """Return the characters that a line of a table may have."""
-    return console.width if console.is_terminal else LINE_LIMIT
 
 
 def _wrong_table(cases: Sequence[_WrongCase], width: int) -> Table:
@@ -249,7 +244,7 @@ def _print_failures(console: Console, groups: Sequence[Group], report: Path) -> 
     say(console, f"\nfailing: {number}{ways}", "bold")
     for group in groups[:FAILURES_NAMED]:
         first = group.records[0]
-        width = _line_width(console) - 5
+        width = (line_width(console) or LINE_LIMIT) - 5
         line = f"{summary.measured(first)}, {first.cell}: {group.text}"
         say(console, f"{len(group.records):>4} {shorten(line, width)}")
     if len(groups) > FAILURES_NAMED:

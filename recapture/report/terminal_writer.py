@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from rich.segment import Segment
 from rich.table import Table as Layout
 from rich.text import Text
 
+from recapture.base.columns import NARROWEST, UNLIMITED, asked_columns
 from recapture.base.text import one_line, printable
 from recapture.report.document import (
     Block,
@@ -32,9 +34,6 @@ from recapture.report.document import (
 if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
 
-UNLIMITED = 100_000
-"""Terminal width in columns at which no table is cut."""
-
 GAP = 2
 """Number of spaces between two columns of a table."""
 
@@ -44,18 +43,18 @@ STEP = 2
 MANY = 4
 """Number of rows with the same text from which this text is printed once."""
 
-NARROWEST = 20
-"""Smallest width in columns of text that is wrapped, however narrow the terminal is."""
-
 
 class SafeConsole(Console):
     """A console that replaces control characters in all text; only rich itself controls the terminal.
 
     A printed string is one line: line breaks inside it are replaced as well, so that no name can add a line. It may
-    begin with empty lines. A name between colons, as the case in ``suite::key::fx``, is no emoji.
+    begin with empty lines. A name between colons, as the case in ``suite::key::fx``, is no emoji. A value of COLUMNS
+    that is no sensible width is ignored.
     """
 
     def __init__(self, **options: Any) -> None:
+        if "COLUMNS" in os.environ and asked_columns() is None:  # rich would take any number
+            options["_environ"] = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
         super().__init__(emoji=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
@@ -83,6 +82,11 @@ def _printed_line(text: str) -> str:
     return text[: len(text) - len(words)] + (words if words.isprintable() else printable(words, keep=""))
 
 
+def line_width(console: Console) -> int | None:
+    """Return the columns that a line may have; None in a file or a pipe for which COLUMNS asks for no width."""
+    return console.width if console.is_terminal else asked_columns()
+
+
 def say(console: Console, text: str | Text = "", style: str = "") -> None:
     """Print one line, without markup, wrapping or cutting."""
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
@@ -95,12 +99,12 @@ def say_all(console: Console, lines: Iterable[str | Text], style: str = "") -> N
 
 
 def say_wrapped(console: Console, text: Inline | Text, style: str = "", indent: int = 0, hang: int = STEP) -> None:
-    """Print a sentence. On a terminal it is wrapped between words; its further lines are indented by `hang` more.
+    """Print a sentence. Where lines have a width it is wrapped between words, and further lines are indented by `hang`.
 
     Elsewhere it is one line, so that a pipe gets one line for each fact.
     """
     words = text if isinstance(text, Text) else _rich_text(text)
-    width = max(console.width - indent - hang, NARROWEST) if console.is_terminal else UNLIMITED
+    width = max((line_width(console) or UNLIMITED) - indent - hang, NARROWEST)
     for number, line in enumerate(_wrapped(words, width)):
         say(console, Text(" " * (indent + hang * bool(number))) + line, style)
 
@@ -120,18 +124,19 @@ def _wrapped(text: Text, width: int) -> Iterator[Text]:
 
 
 def say_table(console: Console, table: Table) -> None:
-    """Print a table; on a terminal that is too narrow, in blocks that fit, and long text on several lines."""
+    """Print a table; where lines have a width, in blocks that fit, and long text on several lines."""
     table = _stacked(table)
-    if not console.is_terminal:
+    width = line_width(console)
+    if width is None:
         say_all(console, terminal_lines(table))
         return
-    for number, block in enumerate(split(table, console.width)):
+    for number, block in enumerate(split(table, width)):
         if number:
             say(console)
         widths = _widths(block)
-        wide = sum(widths) + GAP * (len(widths) - 1) > console.width
-        wrapped = [column for column, width in enumerate(widths) if width == max(widths)] if wide else []
-        say_all(console, terminal_lines(block, width=console.width if wide else None, wrapped=wrapped))
+        wide = sum(widths) + GAP * (len(widths) - 1) > width
+        wrapped = [column for column, needed in enumerate(widths) if needed == max(widths)] if wide else []
+        say_all(console, terminal_lines(block, width=width if wide else None, wrapped=wrapped))
 
 
 def print_document(console: Console, blocks: Iterable[Block]) -> None:

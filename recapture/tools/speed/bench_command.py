@@ -44,7 +44,7 @@ def bench_command(
     a workload selects one compiler. Without arguments, every workload for the device is measured. Each configuration
     that computes the same as eager gets a speedup with an interval, and its compile cost.
     """
-    from recapture.report.terminal_writer import SafeConsole
+    from recapture.report.terminal_writer import SafeConsole, line_width
     from recapture.tools.speed.bench_progress import BenchProgress
     from recapture.tools.speed.benchmark import run_benchmark
     from recapture.tools.speed.operators import print_profile
@@ -65,7 +65,7 @@ def bench_command(
     options = dataclasses.replace(options, layouts=tuple(dict.fromkeys(options.layouts)))
     options = options.quickly() if options.quick else options
     console = SafeConsole(highlight=False)
-    if not console.is_terminal:  # a file or a pipe has no width
+    if line_width(console) is None:  # a file or a pipe has no width
         console = SafeConsole(highlight=False, width=PIPE_WIDTH)
     if list_only:
         _list_workloads(options, console, as_json=as_json)

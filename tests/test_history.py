@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -8,6 +9,7 @@ from planted_records import evidence
 
 from recapture.base.errors import UsageError
 from recapture.command.main import main
+from recapture.machine.environment import ENVIRONMENT, read_environment, write_environment
 from recapture.records import directories
 from recapture.records.difference import Difference
 from recapture.records.record import Record, write_jsonl
@@ -69,6 +71,34 @@ def test_a_cell_is_followed_release_by_release_and_transitions_are_marked(releas
         ("2.10.0+cpu", "pass", True, True),
         ("2.10.0+cu130", "pass", True, False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("judges", "verdicts", "changed"),
+    [
+        ((2, 2), (Verdict.WRONG, Verdict.WRONG), True),
+        ((1, 2), (Verdict.WRONG, Verdict.WRONG), False),
+        ((1, 2), (Verdict.SPECIALIZED, Verdict.WRONG), False),
+        ((1, 2), (Verdict.PASS, Verdict.WRONG), True),
+        ((1, 2), (Verdict.WRONG, Verdict.ERROR), True),
+    ],
+)
+def test_what_another_version_of_the_judge_sees_of_a_wrong_result_is_no_change(tmp_path, judges, verdicts, changed):
+    environment = read_environment(IMAGES / "bare-torch2.11.0-cu130" / "cpu")
+    for minor, (judge, verdict) in enumerate(zip(judges, verdicts, strict=True)):
+        image = f"torch2.{minor}.0-cu118"
+        directory = tmp_path / image / "cpu"
+        directory.mkdir(parents=True)
+        shown = evidence(verdict)
+        if minor == 0 and "differences" in shown:
+            shown["differences"] = (dataclasses.replace(shown["differences"][0], kind="alias"),)
+        row = Record(case="s::c", compiler="compile", device="cpu", verdict=verdict, case_hash="0", **shown)
+        write_jsonl(directory / "conformance.jsonl", [row])
+        torch = msgspec.structs.replace(environment.torch, version=f"2.{minor}.0")
+        known = msgspec.structs.replace(environment, image=image, torch=torch, planned=1, recorded=1, judge=judge)
+        write_environment(directory / ENVIRONMENT, known)
+    (found,) = history("s::c::compile", tmp_path)
+    assert [entry.changed for entry in found.entries] == [False, changed]
 
 
 def test_what_a_drifted_twin_changed_is_no_change_of_the_next_release(tmp_path):

@@ -67,7 +67,8 @@ class TurnEntry(NamedTuple):
 class Entry:
     """The outcome of a cell in one image; `record` is None if the image has results, but not this cell.
 
-    `changed` means that the outcome differs from the previous entry, `edited` that the case's source differs.
+    `changed` means that the outcome differs from the previous entry and that another version of the judge does not
+    explain it, `edited` that the case's source differs.
     """
 
     torch: str
@@ -157,7 +158,10 @@ def _entries(column: list[Results], row: list[Record | None]) -> Iterator[Entry]
     images = [results.image for results in column]
     for number, before in enumerate(compared_with(images, [record is not None for record in row])):
         record, last = row[number], None if before is None else row[before]
-        changed = record is not None and last is not None and _outcome(record) != _outcome(last)
+        changed = False
+        if record is not None and last is not None and before is not None:
+            versions = {side.environment.judge_version for side in (column[before], column[number]) if side.environment}
+            changed = _changed(last, record, same_judge=len(versions) < 2)
         edited = record is not None and last is not None and record.case_hash != last.case_hash
         yield Entry(torch_version(column[number]), images[number], record, changed, edited)
 
@@ -191,9 +195,16 @@ def compared_with(images: Sequence[str], present: Sequence[bool]) -> Iterator[in
                 image = number
 
 
-def _outcome(record: Record) -> tuple[str, str, str]:
-    """Return the outcome to compare: the verdict, an error's phase and type, and the kinds of silent differences."""
-    return (summary.mark(record), summary.measured(record), kinds_in_words(record))
+def _changed(before: Record, now: Record, *, same_judge: bool) -> bool:
+    """Whether the outcome changed: the verdict, an error's phase and type, or the kinds of silent differences.
+
+    Another version of the judge sees other kinds of differences in the same wrong result, so that they say nothing.
+    """
+    sides = [(summary.mark(record), summary.measured(record), kinds_in_words(record)) for record in (before, now)]
+    if same_judge:
+        return sides[0] != sides[1]
+    both_wrong = before.verdict in SILENTLY_WRONG and now.verdict in SILENTLY_WRONG
+    return not both_wrong and sides[0][:2] != sides[1][:2]
 
 
 # Where a cell turns bad, right, and bad again

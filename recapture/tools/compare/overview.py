@@ -151,7 +151,8 @@ def _columns(results: list[Results]) -> tuple[list[Results], dict[str, str]]:
     usual = usual_cells(line)
     small = [folder for folder in line if is_partial(folder, usual)]
     left_out |= {folder.image: f"{len(folder.records)} of {plural(usual, 'cell')}" for folder in small}
-    return [folder for folder in line if folder not in small], dict(sorted(left_out.items()))
+    by_age = {folder.image: left_out[folder.image] for folder in results if folder.image in left_out}
+    return [folder for folder in line if folder not in small], by_age
 
 
 def _cells(results: Results) -> set[tuple[str, str]]:
@@ -212,7 +213,10 @@ def _document(view: Overview) -> Iterator[Block]:
         further = ", ".join(f"{cells} of {image}" for image, cells in view.uncounted.items())
         text += f" Not counted, because others lack them: {further}."
     if view.left_out:
-        text += f" Left out: {', '.join(f'{image} ({why})' for image, why in view.left_out.items())}."
+        images: dict[str, list[str]] = {}
+        for image, why in view.left_out.items():
+            images.setdefault(why, []).append(image)
+        text += f" Left out: {'; '.join(', '.join(names) + f' ({why})' for why, names in images.items())}."
     yield Paragraph(text)
     for title, table in _tables(view):
         yield Heading(title)

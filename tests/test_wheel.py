@@ -81,6 +81,34 @@ def alone(wheel, folder, tmp_path_factory):
     return run
 
 
+def test_pytest_has_nothing_to_warn_about_where_recapture_is_installed(tmp_path, wheel):
+    """In a wheel and in an editable install, each beside a project that does not use the plugin."""
+    uv = shutil.which("uv") or pytest.skip("needs uv")
+    project, packages = tmp_path / "project", tmp_path / "packages"
+    project.mkdir()
+    packages.mkdir()
+    (project / "test_it.py").write_text("import types\n\ndef test_it():\n    assert types\n")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "recapture" not in path.name:  # the environment of the tests has one of its own
+            (packages / path.name).symlink_to(path)
+    for name, what in (("wheel", [wheel]), ("editable", ["-e", ROOT])):
+        folder = tmp_path / name
+        command = [uv, "pip", "install", "--no-deps", "--python", sys.executable, "--target", folder, *what]
+        subprocess.run(command, check=True, capture_output=True)
+        done = subprocess.run(
+            # Without `site`, which would add the environment of the tests, and reads the .pth of an editable install.
+            [sys.executable, "-S", "-m", "pytest", "-W", "error::pytest.PytestAssertRewriteWarning", "--trace-config"],
+            cwd=project,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{folder}:{packages}:{ROOT}", "HOME": str(project)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "recapture.pytest_plugin" in done.stdout  # it was loaded
+        assert "1 passed in" in done.stdout  # and no warnings
+
+
 def test_the_data_are_in_the_wheel_and_small(wheel):
     with zipfile.ZipFile(wheel) as archive:
         content = archive.read("recapture/data/data.json.gz")

@@ -33,7 +33,13 @@ class ShippedData(BuildHookInterface):  # type: ignore[misc]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Write the data where there are results; a source distribution has the file already."""
-        if version == "editable" or not self._reads_results():
+        if version == "editable":
+            # Of this list pytest takes the last parts as modules that it has to rewrite for the plugin, and warns in
+            # every project about `types`, which Python itself imports. The suites are read in the checkout.
+            data = self.build_config.get_force_include().items()
+            build_data["force_include_editable"] = {path: place for path, place in data if Path(path).name != "suites"}
+            return
+        if not self._reads_results():
             return
         sys.path.insert(0, self.root)
         from recapture.data import encode

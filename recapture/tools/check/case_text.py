@@ -94,7 +94,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     dimensions than the example's, `refused` the others with eager's reason. `must_raise` are those of them that
     compilers are called with: any exception is right, and a value is what `accepts_refused` counts. `unaffordable` are
     inputs that eager has not the time or memory for, `untried` those beyond the limit.
-    `constants` and `careful`: see `variants`. `modules` are what the target imported,
+    `constants`, `sizes` and `careful`: see `variants`. `modules` are what the target imported,
     `operators` the custom operators that it registered. `seconds` is the time of one call
     of eager, `random` whether its result depends on the seed, `depends_on_calls` whether it depends on earlier calls,
     `nonfinite` whether its source speaks of NaN or infinity, `sets_fallback_random` whether it sets that option of
@@ -113,6 +113,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     unaffordable: tuple[tuple[str, str], ...] = ()
     untried: tuple[str, ...] = ()
     constants: tuple[int | float | str, ...] = ()
+    sizes: tuple[tuple[int, int], ...] = ()
     careful: bool = False
     modules: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
@@ -129,6 +130,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
         on_gpu = request.device == "cuda"
         return {
             "constants": self.constants,
+            "compared": self.sizes,
             "nonfinite": request.nonfinite or self.nonfinite,
             "dtypes": request.dtypes,
             "careful": on_gpu or self.careful,

@@ -27,6 +27,7 @@ from recapture.judge.observe import ARGUMENTS_SEED
 from recapture.judge.snapshot import snapshot_of
 from recapture.pool.protocol import task_name
 from recapture.tools.check.case_text import Prepared, case_name
+from recapture.tools.check.comparisons import compared
 from recapture.tools.check.input_changes import BELOW_ZERO, FAR_BEYOND, tensors_in, unchangeable_in
 from recapture.tools.check.operators import own_operators
 from recapture.tools.check.request import CheckRequest
@@ -187,11 +188,13 @@ class _Examination:
             self.remarks.append("--train compares no gradients: neither an input nor a parameter requires one")
         self.enter("source")
         codes, keys = codes_of(self.unwrapped)
+        sizes, numbers = compared(codes)
         prepared = Prepared(
             kind=self.kind,
             name=self.name,
             calling=self.calling,
-            constants=tuple(mined(codes, keys)),
+            constants=tuple(mined(codes, keys, numbers)),
+            sizes=sizes,
             nonfinite=about_nonfinite(codes),
             modules=self.modules,
             operators=self.operators,

@@ -183,6 +183,18 @@ def batches(tensors: Sequence[tuple[str, Any]], numbers: Sequence[float]) -> Nam
             yield f"batch={size}", partial(_resized, [0], [batch], size)
 
 
+def at_sizes(tensors: Sequence[tuple[str, Any]], compared: Sequence[tuple[int, int]]) -> Named:
+    """Yield sizes on both sides of those at which comparisons in the target's source change, by dimension."""
+    for dimension, number in compared:
+        tensor = next((tensor for _, tensor in tensors if -tensor.dim() <= dimension < tensor.dim()), None)
+        before = 0 if tensor is None else tensor.shape[dimension]
+        for size in (number, number + 1):
+            if tensor is not None and before and size != before and 1 <= size <= max(LARGEST_SIZE, before + 1):
+                place = dimension % tensor.dim()
+                name = f"dimension {place}={size}" if place else f"batch={size}"
+                yield name, partial(_resized, [place], [before], size)
+
+
 def sizes(tensors: Sequence[tuple[str, Any]]) -> Named:
     """Yield other sizes of the later dimensions, and of all dimensions that have the size of the first.
 

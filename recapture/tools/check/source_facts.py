@@ -71,8 +71,8 @@ def codes_of(built: Any) -> tuple[list[Any], list[Any]]:
     return codes, keys
 
 
-def mined(codes: list[Any], keys: list[Any]) -> list[Any]:
-    """Return the numbers and short strings in code, and among the keys that it may look up."""
+def mined(codes: list[Any], keys: list[Any], solved: Iterable[int] = ()) -> list[Any]:
+    """Return the numbers and short strings in code, and among the keys that it may look up; `solved` ones first."""
     values: dict[tuple[type, Any], Any] = {}
     for name, constants in [*((code.co_name, code.co_consts) for code in codes), ("", keys)]:
         for value in _flat(constants):
@@ -80,7 +80,8 @@ def mined(codes: list[Any], keys: list[Any]) -> list[Any]:
                 values.setdefault((type(value), value), value)
             elif type(value) is str and len(value) <= LONGEST_STRING and value.isidentifier() and value != name:
                 values.setdefault((str, encodable(value)), encodable(value))
-    return sorted(values.values(), key=lambda value: (type(value) is str, str(value)))[:MOST_MINED]
+    others = sorted(values.values(), key=lambda value: (type(value) is str, str(value)))
+    return [*solved, *(value for value in others if value not in solved)][:MOST_MINED]
 
 
 def _flat(constants: Iterable[Any]) -> Iterator[Any]:

@@ -11,9 +11,11 @@ from itertools import combinations, zip_longest
 from typing import Any
 
 from recapture.tools.check.input_changes import (
+    LARGEST_SIZE,
     MOST_CONSTANTS,
     Change,
     at_constants,
+    at_sizes,
     batches,
     cast,
     changed,
@@ -57,6 +59,7 @@ def variants(
     args: tuple[Any, ...],
     *,
     constants: Sequence[Any] = (),
+    compared: Sequence[tuple[int, int]] = (),
     nonfinite: bool = False,
     dtypes: Sequence[str] = (),
     careful: bool = False,
@@ -65,11 +68,12 @@ def variants(
 ) -> dict[str, Factory]:
     """Return functions that make the derived arguments, by name, the most telling first.
 
-    `constants` are numbers and strings of the target's source, which its branches may compare with. With `nonfinite`
-    there are variants with NaN and infinity; `dtypes` names other dtypes of floating-point tensors. With `careful`,
-    integer tensors only get values that the example has, but for the two `probes`; on a GPU there are none of these
-    either, because a wrong index stops it. With `steps`, there are that many training steps in all, with other values,
-    other batch sizes, and tensors that share memory.
+    `constants` are numbers and strings of the target's source, which its branches may compare with. `compared` are
+    dimensions, each with a size at which a comparison in the source changes. With `nonfinite` there are variants with
+    NaN and infinity; `dtypes` names other dtypes of floating-point tensors. With `careful`, integer tensors only get
+    values that the example has, but for the two `probes`; on a GPU there are none of these either, because a wrong
+    index stops it. With `steps`, there are that many training steps in all, with other values, other batch sizes, and
+    tensors that share memory.
     """
     tensors = tensors_in(args, "args")
     numbers = [value for value in constants if isinstance(value, (int, float)) and not isinstance(value, bool)]
@@ -82,12 +86,13 @@ def variants(
     first = [*batches(tensors, ()), *values(careful)]
     groups = [
         _all_changed(args, asked),
+        _all_changed(args, at_sizes(tensors, compared)),
         _all_changed(args, first[3:]),
         _all_changed(args, integers(probes)) if any(_is_integer(tensor) for _, tensor in tensors) else (),
         _scalars(args, constants),
         _pairs_of_numbers(args),
         _alone(args, tensors, careful),
-        _containers(args),
+        _containers(args, [size + more for dimension, size in compared if dimension == 0 for more in (0, 1)]),
         _all_changed(args, sizes(tensors)),
         _sharing(args, tensors),
         _all_changed(args, ranks(tensors)),
@@ -238,15 +243,25 @@ def _others(value: Any, constants: Sequence[Any]) -> list[Any]:
     return list({repr(other): other for other in candidates if repr(other) != repr(value)}.values())
 
 
-def _containers(args: tuple[Any, ...]) -> Iterator[tuple[str, Factory]]:
-    """Yield containers that are longer, shorter, empty, reversed, or of another type, and dicts with other keys."""
+def _containers(args: tuple[Any, ...], lengths: Sequence[int]) -> Iterator[tuple[str, Factory]]:
+    """Yield containers that are longer, shorter, empty, reversed, or of another type, and dicts with other keys.
+
+    `lengths` are those with which the target's source compares.
+    """
     containers = list(containers_in(args, "args"))
     lists = [(path, value) for path, value in containers if type(value) in (list, tuple) and value]
     if len(lists) > 1:
         yield "every list longer", partial(_longer, args, [path for path, _ in lists])
     for path, value in containers:
-        for name, other in _other_containers(value):
+        for name, other in [*_of_lengths(value, lengths), *_other_containers(value)]:
             yield f"{path} {name}", partial(put, args, path, other)
+
+
+def _of_lengths(value: Any, lengths: Sequence[int]) -> Iterator[tuple[str, Any]]:
+    """Yield a list or tuple with these numbers of items; its last item is repeated."""
+    for length in lengths:
+        if type(value) in (list, tuple) and value and 0 <= length <= LARGEST_SIZE and length != len(value):
+            yield f"with {length} items", (value + value[-1:] * (length - len(value)))[:length]
 
 
 def _other_containers(value: Any) -> Iterator[tuple[str, Any]]:

@@ -169,7 +169,7 @@ PLANTS = {
         lambda x, dim, dtype=None: x.sum(dim, keepdim=True) - x.flip(dim).cumsum(dim).flip(dim) + x,
     ),
     "rsqrt: approximation": Plant("Words", "rsqrt", "changed", _scaled(aten.rsqrt, 1.0005)),
-    "rsqrt: formula": Plant("Words", "rsqrt", "rounding", lambda x: 1 / torch.sqrt(x)),
+    "rsqrt: formula": Plant("Words", "rsqrt", "rounding", lambda x: torch.exp(torch.log(x) * -0.5)),
     "pow: exponent": Plant("Words", "pow.Tensor_Scalar", "changed", lambda x, _: x.double().abs().pow(2.01).float()),
     "tanh: clamped": Plant("Words", "tanh", "changed", lambda x: x.clamp(-1, 1)),
     "tanh: formula": Plant("Words", "tanh", "rounding", lambda x: 2 * torch.sigmoid(2 * x) - 1),

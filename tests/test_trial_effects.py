@@ -1,7 +1,10 @@
 """What a trial does about random numbers, loggers, state and the original callable."""
 
 import logging
+import sys
+import types
 
+import pytest
 import torch
 from planted_trials import found, plus_one, ruling, same
 
@@ -177,29 +180,37 @@ def test_a_reset_is_called_before_every_sequence_of_calls():
 # --- the original ---------------------------------------------------------------------------------------------------
 
 
-def test_an_original_that_no_longer_works_is_wrong(monkeypatch):
+@pytest.fixture
+def backend(monkeypatch):
+    """A module that code finds when it is called: what is replaced in it is not put back after the call."""
+    module = types.ModuleType("planted_backend")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def test_an_original_that_no_longer_works_is_wrong(backend):
     def breaks(fn, example):
         def call(x):
             result = fn(x)
-            # An operator that a class inherits is no function that is put back after the call.
-            monkeypatch.setattr(torch.Tensor, "__mul__", lambda *_: torch.zeros(1), raising=False)
+            backend.product = lambda *_: torch.zeros(1)
             return result
 
         return call
 
     def total(x):
-        return x * x.sum()
+        return sys.modules["planted_backend"].product(x, x.sum())
 
+    backend.product = torch.mul
     one = ruling(total, breaks)
     assert ("original", "result", "state") in found(one.differences)
 
 
-def test_an_original_that_raises_another_exception_after_the_capture_is_wrong(monkeypatch):
+def test_an_original_that_raises_another_exception_after_the_capture_is_wrong(backend):
     def refuse(*_):
         raise KeyError("planted")
 
     def breaks(fn, example):
-        monkeypatch.setattr(torch.Tensor, "__getitem__", refuse, raising=False)
+        backend.element = refuse
 
         def call(x):
             raise IndexError("no such dimension")
@@ -207,8 +218,9 @@ def test_an_original_that_raises_another_exception_after_the_capture_is_wrong(mo
         return call
 
     def no_such_dimension(x):
-        return x[7, 7, 7, 7]
+        return sys.modules["planted_backend"].element(x, (7, 7, 7, 7))
 
+    backend.element = torch.Tensor.__getitem__
     one = ruling(no_such_dimension, breaks)
     details = {each.input: each.detail for each in one.differences}
     assert details["original"] == "the original raises KeyError after the capture"

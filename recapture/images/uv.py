@@ -19,9 +19,13 @@ _QUOTED = 400
 """Characters of uv's error message that are quoted."""
 
 _FAILED_BUILD = re.compile(
-    r"(?:error: |× )(?:Failed to (?:download and )?build `(?P<what>[^`]+)`|The build backend returned an error)"
+    r"(?:error:|×)\s+(?:Failed\s+to\s+(?:download\s+and\s+)?build\s+`(?P<what>[^`]+)`"
+    r"|The\s+build\s+backend\s+returned\s+an\s+error)"
 )
-"""The beginning of uv's message about a package that cannot be built; the user's own has the address of a folder."""
+"""The beginning of uv's message about a package that cannot be built; the user's own has the address of a folder.
+
+uv wraps its messages, so that any space can be the end of a line.
+"""
 
 _PROBE = (
     "import os, sys, sysconfig; "

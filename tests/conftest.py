@@ -37,6 +37,8 @@ from recapture.tools.speed import benchmark
 REPOSITORY = Path(__file__).resolve().parents[1]
 SUITES = Path(__file__).parent / "resources" / "suites"
 
+os.environ.pop("COLUMNS", None)  # the width that a parallel run of pytest tells its workers is none of the user's
+
 
 def pytest_configure():
     """Hear Ctrl-C: a shell's background job is started deaf to it, and so would be every command under test."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -37,7 +38,10 @@ from recapture.tools.speed import benchmark
 REPOSITORY = Path(__file__).resolve().parents[1]
 SUITES = Path(__file__).parent / "resources" / "suites"
 
-os.environ.pop("COLUMNS", None)  # the width that a parallel run of pytest tells its workers is none of the user's
+with contextlib.suppress(ImportError):
+    import readline  # noqa: F401 - pytest imports it, and it puts COLUMNS into the environment that programs inherit
+os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")  # readline puts it past os.environ
 
 
 def pytest_configure():

@@ -26,6 +26,9 @@ from recapture.command.main import _run
         (["run", "--device", "gpu"], "unknown device 'gpu': it is cpu or cuda"),
         (["bench", "--device", "gpu"], "unknown device 'gpu': it is cpu or cuda"),
         (["run", "--compiler", "jit.trce"], "unknown compiler 'jit.trce'; did you mean 'jit.trace'?"),
+        (["run", "--compiler", "fx,jit.trce"], "unknown compiler 'jit.trce'; did you mean 'jit.trace'?"),
+        (["run", "--compiler", "fx, "], "unknown compiler ''"),
+        (["bench", "--compiler", "fx,jit.trce"], "unknown compiler 'jit.trce'; did you mean 'jit.trace'?"),
         (["run", "basic_use::x::jit.trce"], "unknown compiler 'jit.trce'; did you mean 'jit.trace'?"),
         (["report", str(VERDICTS)], f"{VERDICTS} is not a directory"),
         (["run", "-k", "and or"], "-k 'and or' is not an expression of words, and, or, not and parentheses"),
@@ -166,6 +169,7 @@ def test_list_names_the_compilers_and_those_that_run_only_when_named(capfd):
     "arguments",
     [
         ["check", "model.py:f", "--input", "2", "--save", "model.py"],
+        ["check", "model:f", "--input", "2", "--save", "model.py"],
         ["check", "--html", "./model.py", "model.py:f", "--input", "2"],
         ["check", "model.py:f", "--inputs", "inputs.py:make", "--junit", "inputs.py"],
         ["check", "model.py:f", "--input", "2", "--html", "new", "--junit", "new"],
@@ -195,3 +199,9 @@ def test_a_device_takes_two_outputs_and_a_baseline_may_be_written_anew(refused, 
     assert line == "no such file: none.py"
     words = ["upgrade", "--across", "2.6.0", "--baseline", "base.json", "--write-baseline", "base.json", "--", "true"]
     assert "replace" not in refused(*words)
+
+
+def test_the_middle_of_a_very_long_word_is_left_out(refused):
+    line = refused("run", "--compiler", "a" * 100_000 + "b")
+    assert len(line) < 600
+    assert re.search(r"a…a+b", line)

@@ -312,7 +312,7 @@ def test_a_line_break_in_a_message_does_not_end_an_annotation(data, tmp_path):
             ["model.py", "--select", "branch-on-dtyp"],
             "no pattern looks for 'branch-on-dtyp'; did you mean 'branch-on-dtype'",
         ),
-        (["model.py", "--compiler", "exprot"], "unknown compiler 'exprot'; did you mean 'export'"),
+        (["model.py", "--compiler", "fx,exprot"], "unknown compiler 'exprot'; did you mean 'export'"),
         (["broken.py"], "broken.py is no Python: SyntaxError"),
     ],
 )

@@ -27,6 +27,7 @@ class Sample:
     what: tuple[str, ...] = argument("[WHAT]...")
     word: str | None = option("-w", "--word", default=None, help="A word.")
     often: tuple[int, ...] = option("--often", default=(), parse=int)
+    names: tuple[str, ...] = option("--names", default=(), commas=True)
     flag: bool = option("--flag", default=False)
     count: int = option("--count", default_factory=lambda: 7, between=(1, None))
     seconds: float = option("--seconds", default=2.5, between=(0.1, 10.0))
@@ -75,6 +76,12 @@ def test_every_kind_of_field_is_read_from_the_command_line():
         ),
         True,
     )
+
+
+def test_commas_divide_the_values_of_an_option_that_may_be_repeated():
+    assert parse("--names", "a, b", "--names", "c")[0].names == ("a", "b", "c")
+    assert parse("--names", "")[0].names == ("",)  # a name that does not exist, and not the default
+    assert parse("--often", "1", "--word", "a,b")[0].word == "a,b"
 
 
 @pytest.mark.parametrize(

@@ -97,10 +97,12 @@ def test_what_is_no_function_of_its_inputs_is_one_line(served, tmp_path):
     path = tmp_path / "theirs.py"
     path.write_text(
         "import torch\n\n\ndef sized(size):\n    return torch.nn.Linear(2, 2)\n\n\nasync def later(x):\n    return x\n"
+        "\n\ndef pair():\n    return torch.nn.Linear(2, 2), torch.ones(1, 2)\n"
     )
     for name, complaint in (
         ("sized", "theirs.py:sized needs arguments, and returns a torch.nn.Module"),
         ("later", "later is an async function"),
+        ("pair", "pair returns a tuple with a module: it has to return the module alone"),
     ):
         with pytest.raises(UsageError, match=complaint):
             result_of(CheckRequest(place=str(path), name=name, inputs=(((2,), "float32"),)), compilers=("fx",))

@@ -29,8 +29,9 @@ class CommandLine:
 
     `names` are the option's names (``-k``, ``--jobs``); empty for a positional argument, which takes any number of
     words. `between` is the smallest and the largest number accepted. A number is multiplied by `unit`: with `GIB`, a
-    ``2`` becomes 2 GiB in bytes. `parse` turns the text (each text of a repeatable option) into the field's value and
-    raises ValueError or UsageError. `show_default` is False where the help text states the default.
+    ``2`` becomes 2 GiB in bytes. With `commas`, a text of a repeatable option may hold several values. `parse` turns
+    the text (each text of a repeatable option) into the field's value and raises ValueError or UsageError.
+    `show_default` is False where the help text states the default.
     """
 
     names: tuple[str, ...]
@@ -40,6 +41,7 @@ class CommandLine:
     unit: int | None
     parse: Callable[[Any], Any] | None
     show_default: bool
+    commas: bool = False
 
 
 def option(
@@ -52,9 +54,10 @@ def option(
     unit: int | None = None,
     parse: Callable[[Any], Any] | None = None,
     show_default: bool = True,
+    commas: bool = False,
 ) -> Any:
     """Return a dataclass field that is a command-line option. The option is required if it has no default."""
-    command_line = CommandLine(names, help, metavar, between, unit, parse, show_default)
+    command_line = CommandLine(names, help, metavar, between, unit, parse, show_default, commas)
     defaults = {"default": default, "default_factory": default_factory}
     chosen = {name: value for name, value in defaults.items() if value is not dataclasses.MISSING}
     return dataclasses.field(metadata={CommandLine: command_line}, **chosen)

@@ -307,6 +307,11 @@ def build(definition: Any, name: str) -> Any:
             return definition
         raise
     _refuse_compiled(result, name)
+    if isinstance(result, (tuple, list)) and any(isinstance(part, torch.nn.Module) for part in result):
+        raise TargetError(
+            f"{name} returns a {type(result).__name__} with a module: it has to return the module alone; "
+            "--inputs names a function that returns the arguments"
+        )
     return result if isinstance(result, torch.nn.Module) or inspect.isfunction(result) else definition
 
 

@@ -103,12 +103,14 @@ def guard_outputs(command: click.Command) -> None:
 
 
 def _names_file(value: Any, path: Path) -> bool:
-    """Whether a value of the command line is this file, or begins with it as in FILE:NAME and FILE::CASE."""
+    """Whether a value of the command line is this file, or begins with it: FILE:NAME, FILE::CASE or MODULE:NAME."""
     if isinstance(value, (tuple, list)):
         return any(_names_file(part, path) for part in value)
     if not isinstance(value, (str, Path)):
         return False
-    texts = {str(value), str(value).partition("::")[0], str(value).rpartition(":")[0]}
+    before = str(value).rpartition(":")[0]
+    module = before.replace(".", "/")  # where Python looks for it first: a target may be in the current folder
+    texts = {str(value), str(value).partition("::")[0], before, module and f"{module}.py", f"{module}/__init__.py"}
     return os.path.realpath(path) in {os.path.realpath(text) for text in texts if text}
 
 
@@ -139,6 +141,8 @@ def _instance(options: type[Any], values: dict[str, Any]) -> Any:
     fields = {}
     for name, command_line in declared(options).items():
         value = values.pop(name)
+        if command_line.commas:
+            value = tuple(part.strip() for text in value for part in text.split(","))
         if value is not None and command_line.unit is not None:
             value = int(value * command_line.unit)
         if value is not None and command_line.parse is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -56,6 +57,11 @@ def name_output_errors() -> None:
 LONGEST_ERROR = 4000
 """Characters of the longest printed error, which may quote a file."""
 
+WORD_ENDS = 100
+"""Characters of each end of a very long word of an error that are printed."""
+
+_LONG_WORD = re.compile(rf"\S{{{4 * WORD_ENDS},}}")
+
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print text without control characters, to standard output or, with `err`, to standard error."""
@@ -96,7 +102,11 @@ def echo_line(line: str, *, err: bool = False, hang: int = 2) -> None:
 
 
 def echo_error(text: str) -> None:
-    """Print one line to standard error, with the program's name as prefix."""
+    """Print one line to standard error, with the program's name as prefix.
+
+    The middle of a word that fills several lines is left out: what the message says of it comes after it.
+    """
+    text = _LONG_WORD.sub(lambda word: f"{word[0][:WORD_ENDS]}…{word[0][-WORD_ENDS:]}", text)
     echo_line(f"recapture: {shorten(text, LONGEST_ERROR)}", err=True)
 
 

@@ -282,7 +282,8 @@ class _Finder:
         while label in self.variables:
             number += 1
             label = f"{path} #{number}"
-        self.variables[label] = _Variable(label, functools.partial(read or _got, owner, key), owner, key)
+        reader = _got if read is None else read
+        self.variables[label] = _Variable(label, functools.partial(reader, owner, key), owner, key)
 
     def _value(self, path: str, value: Any) -> bool:
         """Follow a function or class of the user's; return False for anything else, which is a variable."""

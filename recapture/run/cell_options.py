@@ -15,7 +15,7 @@ class CellOptions:
     """Which compilers run, and how each cell runs; `timeout` is in seconds and `memory` in bytes, both per cell."""
 
     compilers: tuple[str, ...] = option(
-        "--compiler", default=(), metavar="NAME", help="Only this compiler; may be given several times."
+        "--compiler", default=(), metavar="NAME[,NAME]", commas=True, help="Only these compilers."
     )
     device: str = option("--device", default="cpu", metavar="cpu|cuda", parse=known_device, help="Device to run on.")
     jobs: int = option(

@@ -361,16 +361,16 @@ def compiled_code_off() -> Iterator[None]:
 
     From torch 2.6 on, compiled code is not run where a mode intercepts operators; on older releases it is.
     """
-    frames = sys.modules.get("torch._dynamo.eval_frame")
+    frames: Any = sys.modules.get("torch._dynamo.eval_frame")
     set_callback = getattr(frames, "set_eval_frame", None)
     if set_callback is None:  # nothing was compiled
         yield
         return
-    frames.set_eval_frame = lambda _: set_callback(None)  # type: ignore[union-attr]
+    frames.set_eval_frame = lambda _: set_callback(None)
     try:
         yield
     finally:
-        frames.set_eval_frame = set_callback  # type: ignore[union-attr]
+        frames.set_eval_frame = set_callback
 
 
 def dispatch_mode() -> Any:

@@ -131,8 +131,9 @@ class CheckOptions(CellOptions, InputOptions):
     compilers: tuple[str, ...] = option(
         "--compiler",
         default=(),
-        metavar="NAME|all",
-        help="Only this compiler, or all that are not optional; may be given several times.",
+        metavar="NAME[,NAME]|all",
+        commas=True,
+        help="Only these compilers, or all that are not optional.",
     )
     jobs: int = option(
         "--jobs", default_factory=cores, between=(1, None), help="Compilers at a time. [default: the number of cores]"

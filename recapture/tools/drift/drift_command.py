@@ -58,7 +58,11 @@ class SideOptions:
         "packages.",
     )
     compilers: tuple[str, ...] = option(
-        "--compiler", default=(), metavar="NAME", help="The compiler of both sides, or of each. [default: eager]"
+        "--compiler",
+        default=(),
+        metavar="NAME[,NAME]",
+        commas=True,
+        help="The compiler of both sides, or of each. [default: eager]",
     )
     devices: str = option(
         "--device", default="cpu", metavar="NAME[,NAME]", help="The device of both sides, or of each."

@@ -34,8 +34,8 @@ DEFAULT_COMPILERS = ("compile", "export")
     "--compiler",
     "compilers",
     multiple=True,
-    metavar="NAME",
-    help=f"Warn about this compiler; may be given several times. [default: {', '.join(DEFAULT_COMPILERS)}]",
+    metavar="NAME[,NAME]",
+    help=f"Warn about these compilers. [default: {', '.join(DEFAULT_COMPILERS)}]",
 )
 @click.option(
     "--also",
@@ -91,7 +91,9 @@ def lint_command(
     outcomes = ("silently wrong", *also)
     linter = Linter(
         data,
-        ranges.chosen_compilers(data, compilers or DEFAULT_COMPILERS),
+        ranges.chosen_compilers(
+            data, [name.strip() for text in compilers for name in text.split(",")] or DEFAULT_COMPILERS
+        ),
         outcomes,  # type: ignore[arg-type]
         chosen,
         every=every,

@@ -95,7 +95,7 @@ class BenchOptions:
     )
     train: bool = option("--train", default=False, help="Measure training steps of --model, not inference.")
     compilers: tuple[str, ...] = option(
-        "--compiler", default=(), metavar="NAME", help="Only this compiler; may be given several times."
+        "--compiler", default=(), metavar="NAME[,NAME]", commas=True, help="Only these compilers."
     )
     dtypes: tuple[str, ...] = option(
         "--dtype", default=(), metavar="NAME", help="fp32, fp32-strict, tf32, bf16 or amp."

@@ -65,7 +65,7 @@ def words_of(options, *arguments):
     [
         (
             RunOptions,
-            ["types", "-k", "not a", "--compiler", "fx", "--compiler", "trace", "--timeout", "1.5", "--resume"],
+            ["types", "-k", "not a", "--compiler", "fx,export", "--compiler", "trace", "--timeout", "1.5", "--resume"],
         ),
         (RunOptions, ["--jobs=3", "--results", "x", "--memory", "2", "control_flow::branch_on_sum::fx"]),
         (BenchOptions, ["--model", "a:b", "--input", "1x2", "--input", "3", "--train", "--seconds", "2", "w", "w2"]),
@@ -102,6 +102,15 @@ def test_all_means_every_image_once(planted, commands):
     assert _run(["doctor", "--image", "all", "--image", "b", "--keep", "1"]) == 0
     assert commands == [("a", "doctor"), ("b", "doctor"), ("a-drifted", "doctor")]
     assert len([path for path in planted.root.iterdir() if path.is_dir()]) == 1
+
+
+def test_what_several_images_would_install_is_said_first(planted, commands, capsys):
+    assert _run(["doctor", "--image", "a,b"]) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("recapture: installs 2 environments of 5 to 7 GB each in ")
+    assert first.endswith("; --keep N keeps at most N of them")
+    assert _run(["doctor", "--image", "a,b", "--keep", "2"]) == 0
+    assert "installs" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from recapture.base.errors import UsageError
 from recapture.base.option_fields import declared, option
+from recapture.base.text import plural
 from recapture.command.matrix_options import named_images
 from recapture.command.output import echo, standard_streams
 from recapture.machine.pins import Image, can_run_on
@@ -17,6 +18,8 @@ from recapture.machine.pins import Image, can_run_on
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from recapture.images.environments import Environments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,12 @@ def run_in_images(
     for each image go to standard error. `results` is the folder of the results of all images, if there are any.
     """
     from recapture.images.each_image import expected_seconds, run_in_each
+    from recapture.images.environments import Environments, environments_folder, size_limit
 
+    def show(text: str) -> None:
+        echo(f"recapture: {text}", err=True)
+
+    environments = Environments(root=environments_folder(), limit=size_limit(), keep=options.keep, show=show)
     images = {image.name: image for image in options.images}
     name = command or str(context.info_name)
     extra = ("--resume",) if command and resume else ()
@@ -71,15 +79,15 @@ def run_in_images(
     def words(*more: str) -> tuple[str, ...]:
         return (*extra, *typed_words(context, *without, *more))
 
-    run = _runner(name, words, options, results, device)
+    run = _runner(name, words, options, results, device, environments)
     if len(images) == 1:
         (image,) = images.values()
         return run(image)
+    absent = [image for image in images.values() if not environments.has(image)]
+    if absent and options.via in (None, "venv"):
+        bound = "" if options.keep else "; --keep N keeps at most N of them"
+        show(f"installs {plural(len(absent), 'environment')} of 5 to 7 GB each in {environments.root}{bound}")
     expected = expected_seconds(list(images), results, device, resume=resume) if results else {}
-
-    def show(text: str) -> None:
-        echo(f"recapture: {text}", err=True)
-
     outcomes = run_in_each(list(images), lambda name: run(images[name]), show, expected)
     for outcome in outcomes:
         show(str(outcome))
@@ -87,21 +95,19 @@ def run_in_images(
 
 
 def _runner(
-    name: str, words: Callable[..., tuple[str, ...]], options: ImageOptions, results: Path | None, device: str
+    name: str,
+    words: Callable[..., tuple[str, ...]],
+    options: ImageOptions,
+    results: Path | None,
+    device: str,
+    environments: Environments,
 ) -> Callable[[Image], int]:
     """Return the function that runs the command in one image; `words` returns what is passed on, without some."""
     from recapture.base.errors import EnvironmentUnfitError
-    from recapture.images.environments import Environments, environments_folder, size_limit
     from recapture.images.interpreter import Interpreter, check_installed
     from recapture.machine.nvidia_gpus import local_gpus
 
     gpus = local_gpus() if device == "cuda" else []
-    environments = Environments(
-        root=environments_folder(),
-        limit=size_limit(),
-        keep=options.keep,
-        show=lambda text: echo(f"recapture: {text}", err=True),
-    )
 
     def run(image: Image) -> int:
         for gpu in gpus:

@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 
 import pytest
 
-from recapture.judge.reachable import Saver
+from recapture.judge.saver import Saver
 
 
 class MakesWhatIsLookedUp(OrderedDict):

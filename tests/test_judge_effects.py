@@ -12,8 +12,9 @@ import torch
 from observed_calls import Plain, altered, seen, strict, texts
 
 from recapture.judge.compare import compare
-from recapture.judge.observe import folder_of_torch, observe_call
+from recapture.judge.observe import observe_call
 from recapture.judge.reachable import Reachable
+from recapture.judge.recorded_output import folder_of_torch
 
 
 def fails(*_):

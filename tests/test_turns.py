@@ -311,6 +311,17 @@ def test_bad_input_of_bisect_is_one_line(capsys, arguments, message):
     assert err.count("\n") == 1
 
 
+def test_a_release_names_its_image(capsys):
+    cell = "types::half_overflows_between::jit.script"
+    words = ["bisect", cell, "--no-run", "--results", str(RESULTS), "--good"]
+    assert _run([*words, "torch2.6.0-cu124", "--bad", "torch2.11.0-cu130"]) == 2
+    by_image = capsys.readouterr().err
+    assert _run([*words, "2.6", "--bad", "2.11.0"]) == 2
+    assert capsys.readouterr().err == by_image
+    assert _run([*words, "2.6", "--bad", "2.99.0"]) == 2
+    assert "no image has torch '2.99.0'" in capsys.readouterr().err
+
+
 def test_bisect_runs_a_cell_in_environments_with_exchanged_packages(tmp_path, monkeypatch, capsys):
     planted = PlantedImages(tmp_path)
     planted.use(monkeypatch)

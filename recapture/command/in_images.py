@@ -27,7 +27,11 @@ class ImageOptions:
     """The images that a command runs in, and how; without images it runs in this Python."""
 
     lists: tuple[tuple[Image, ...], ...] = option(
-        "--image", default=(), metavar="NAME[,NAME…]|all", parse=named_images, help="Run in these images, one by one."
+        "--image",
+        default=(),
+        metavar="NAME[,NAME…]|all",
+        parse=named_images,
+        help="Run in these images, one by one; a release of torch names its image.",
     )
     via: Literal["here", "venv", "docker"] | None = option(
         "--via",

@@ -113,8 +113,13 @@ def load_images(path: Path | None = None) -> dict[str, Image]:
 
 
 def find_image(name: str) -> Image:
-    """Return the image of that name; raises UsageError, with the most similar known name, for an unknown name."""
+    """Return the image of that name, or of that release of torch, as `find_release` does.
+
+    Raises UsageError, with the most similar known name, for an unknown name.
+    """
     images = load_images()
+    if name[:1].isdigit():
+        return find_release(name)
     if name not in images:
         raise UsageError(f"no image {name!r}{did_you_mean(name, images)} (`recapture images list` names them all)")
     return images[name]

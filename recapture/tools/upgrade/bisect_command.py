@@ -134,6 +134,7 @@ def _bisect_cell(
         raise UsageError("--image and --package belong together")
     if within is not None and good is not None:
         raise UsageError("give --good and --bad, or --image and --package")
+    good, bad = (None if name is None else find_image(name).name for name in (good, bad))
     runs = CellRuns(cell, device, keep, lambda text: echo(f"recapture: {text}", err=True))
     records = _recorded(cell, results, device)
     if not records:

@@ -33,6 +33,10 @@ from recapture.command.main import _run
         (["report", str(VERDICTS)], f"{VERDICTS} is not a directory"),
         (["run", "-k", "and or"], "-k 'and or' is not an expression of words, and, or, not and parentheses"),
         (["run", "-k", "one two"], "-k 'one two' is not an expression of words, and, or, not and parentheses"),
+        (
+            ["plan", "--format", "kubernetes", "--registry", "https://user:word@host/"],
+            "--registry is the beginning of an image's name, such as registry.example/team/",
+        ),
         (["run", "--jobs", "0"], "Invalid value for '--jobs': 0 is not in the range x>=1."),
         (["run", "--timeout", "soon"], "Invalid value for '--timeout': 'soon' is not a valid float range."),
     ],
@@ -175,6 +179,8 @@ def test_list_names_the_compilers_and_those_that_run_only_when_named(capfd):
         ["check", "model.py:f", "--input", "2", "--html", "new", "--junit", "new"],
         ["check", "model.py:f", "--input", "2", "--across", "2.6.0", "--with", "inputs.py", "--html", "inputs.py"],
         ["run", "model.py", "--junit", "link.py"],
+        ["run", "other.py", "--junit", "results/conformance.jsonl"],
+        ["check", "other.py:f", "--input", "2", "--html", "model.py"],
         ["run", "model.py::f::fx", "--junit", "model.py"],
         ["drift", "model.py:f", "--input", "2", "--across", "2.6.0,2.11.0", "--html", "model.py"],
         ["upgrade", "--across", "2.6.0,2.11.0", "--junit", "model.py", "--", "pytest", "model.py::test_f"],
@@ -187,9 +193,14 @@ def test_an_output_never_replaces_a_file_that_the_command_names_elsewhere(refuse
     for name in ("model.py", "inputs.py"):
         (tmp_path / name).write_text("def f(x):\n    return x\n")
     (tmp_path / "link.py").symlink_to("model.py")
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert refused(*arguments).endswith("would replace a file that the command names elsewhere")
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "conformance.jsonl").write_text("{}\n")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    assert re.search(
+        r"would replace a (file that the command names elsewhere|\.(py|jsonl) file, which it is not)$",
+        refused(*arguments),
+    )
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
 
 
 def test_a_device_takes_two_outputs_and_a_baseline_may_be_written_anew(refused, tmp_path, monkeypatch):

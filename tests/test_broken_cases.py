@@ -146,3 +146,75 @@ def test_inputs_that_cannot_be_made_are_recorded_and_reported(warm, capfd, tmp_p
     assert set(rows) == {f"{suite}::{case}::eager", f"{suite}::{case}::fx"}
     for row in rows.values():
         assert (row.verdict, row.phase, f"{row.error.type}: {row.error.message}") == ("error", "reference", error)
+
+
+ENDS = """\
+import os
+import shutil
+import signal
+
+import torch
+from recapture import case
+
+EXAMPLE = {{"example": lambda: (torch.ones(2),), "held_out": [lambda: (-torch.ones(2),)]}}
+
+
+@case(**EXAMPLE)
+def forks(x):
+    os.fork()
+    return x + 1
+
+
+@case(**EXAMPLE)
+def killed(x):
+    os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+@case(**EXAMPLE)
+def removes(x):
+    shutil.rmtree({results!r}, ignore_errors=True)
+    return x + 1
+"""
+
+
+@pytest.fixture
+def ends(tmp_path):
+    path = tmp_path / "ends.py"
+    path.write_text(ENDS.format(results=str(tmp_path / "results")))
+    return path
+
+
+def test_an_eager_that_dies_says_nothing_about_a_compiler(warm, ends, tmp_path, capfd):
+    words = ("--compiler", "eager,fx", "--fail-on", "failing", "--results", tmp_path / "results")
+    assert run_in_process(f"{ends}::killed", *words) == 1  # eager's own cell is a crash
+    records = records_below(tmp_path / "results")
+    eager, fx = records["ends::killed::eager"], records["ends::killed::fx"]
+    assert (str(eager.verdict), eager.phase, eager.reason) == ("crash", "reference", "died of SIGKILL")
+    assert (str(fx.verdict), fx.phase, fx.reason) == ("not_applicable", "reference", "eager itself died of SIGKILL")
+    assert run_in_process(f"{ends}::killed", *words[:1], "fx", *words[2:]) == 0
+
+
+def test_the_child_of_a_case_that_forks_ends_after_the_call(warm, ends, tmp_path):
+    words = ("--compiler", "eager,fx,jit.trace", "--results", tmp_path / "results")
+    assert run_in_process(f"{ends}::forks", *words) == 0
+    verdicts = {name.rpartition("::")[2]: str(row.verdict) for name, row in records_below(tmp_path / "results").items()}
+    assert verdicts == {"eager": "pass", "fx": "pass", "jit.trace": "pass"}
+
+
+def test_a_case_that_removes_the_results_costs_no_record(warm, ends, tmp_path, capfd):
+    words = ("--compiler", "eager", "--jobs", "1", "--results", tmp_path / "results")
+    assert run_in_process(f"{ends}::removes", f"{ends}::killed", *words) in (0, 2)
+    assert set(records_below(tmp_path / "results")) == {"ends::removes::eager", "ends::killed::eager"}
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_name_that_no_line_can_hold_is_refused(warm, tmp_path, capfd):
+    path = tmp_path / "named.py"
+    path.write_text(
+        "import torch\nfrom recapture import case\n\n\ndef f(x):\n    return x\n\n\n"
+        "f.__name__ = 'a\\nb'\ncase(example=lambda: (torch.ones(1),))(f)\n"
+    )
+    capfd.readouterr()
+    assert _run(["list", str(path)]) == 2
+    assert "its name has characters that cannot be printed" in capfd.readouterr().err

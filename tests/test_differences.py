@@ -40,6 +40,7 @@ def noting(*noted, **fields):
         (one(detail="differs", elements=(2, 5)), "result: value (2 of 5 elements): differs"),
         (one(bits="signed-zero", ulps=0, elements=(1, 5)), "value (signed-zero, 1 of 5 elements, 0 ulp)"),
         (one(ulps=16777216), "value (1.7e+07 ulp)"),
+        (one(bits="value", ulps=0, elements=(4, 5)), "value (4 of 5 elements)"),
         (one("mutation", "capture", "globals['n']"), "while capturing, globals['n']: mutation"),
         (one("value", "original"), "on the original after capture, result: value"),
         (one("value", detail="a\nb"), "result: value: a b"),

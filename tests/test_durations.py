@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from test_result_files import result_files
 
+from recapture.base.errors import UsageError
 from recapture.records.record import CellKey, Record, Timing, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.run import durations
-from recapture.run.durations import earlier_runs
+from recapture.run.durations import earlier_runs, recorded_seconds
 from recapture.run.preparation import TwoServers
 
 
@@ -32,6 +34,18 @@ def ran(results, image, case, seconds=1.0, verdict=Verdict.PASS, device="cpu"):
     key = cell(case, device=device)
     write_jsonl(directory / "timings.jsonl", [Timing(**key, seconds=seconds)])
     write_jsonl(directory / "conformance.jsonl", [Record(**key, verdict=verdict, case_hash="")])
+
+
+def test_a_file_without_durations_is_refused(tmp_path):
+    path = tmp_path / "some.txt"
+    path.write_bytes(b"no durations\n\xff\n")
+    with pytest.raises(UsageError, match=r"some\.txt has no durations"):
+        recorded_seconds(path, "cpu")
+    path.write_text("")
+    assert recorded_seconds(path, "cpu") == {}
+    row = Timing(**cell("a"), seconds=2.0)
+    path.write_bytes(b"damaged\n" + msgspec.json.encode(row) + b"\n")
+    assert recorded_seconds(path, "cpu") == {row.key: 2.0}
 
 
 def order(results, cases):

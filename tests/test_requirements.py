@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import sys
 import zipfile
@@ -89,6 +90,7 @@ def test_requirements_that_fit_are_accepted(tmp_path, text):
         (b"-r a\0b.txt\n", "not a text file"),
         (b"-r " + b"x" * 5000, "cannot read "),
         (b"a\n" * 600_000, "1200000 bytes, more than the"),
+        (b"-r https://example.org/more.txt\n", "-r and -c take a file, and not the address"),
     ],
 )
 def test_a_file_that_is_no_list_of_requirements_is_one_line(tmp_path, content, complaint):
@@ -100,6 +102,31 @@ def test_a_file_that_is_no_list_of_requirements_is_one_line(tmp_path, content, c
     assert len(str(caught.value)) < 400
     with pytest.raises(UsageError, match="No such file"):
         Requirements.read([tmp_path / "absent.txt"])
+
+
+@pytest.mark.parametrize("marker", ["python_version ~= 'abc'", "'a' < 'b'", "'x' in dependency_groups"])
+def test_a_marker_that_means_nothing_is_one_line(tmp_path, marker):
+    with pytest.raises(UsageError) as caught:
+        check_against(find_image(IMAGE), written(tmp_path, f"numpy; {marker}\n"))
+    assert re.fullmatch(
+        r"requirements\.txt: (the marker of 'numpy; .*' means nothing|'numpy; .*' is no requirement): .*",
+        str(caught.value),
+    )
+
+
+def test_files_that_name_each_other_are_read_up_to_a_depth(tmp_path):
+    for number in range(1500):
+        (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n")
+    (tmp_path / "1500.txt").write_text("numpy\n")
+    with pytest.raises(UsageError, match="more than 50 files name each other with -r in a row"):
+        Requirements.read([tmp_path / "0.txt"])
+    assert len(Requirements.read([tmp_path / "1460.txt"]).lines) == 1
+
+
+def test_a_mark_of_the_encoding_is_no_part_of_the_first_name(tmp_path):
+    path = tmp_path / "requirements.txt"
+    path.write_bytes(b"\xef\xbb\xbfnumpy\n")
+    assert [requirement.name for _, requirement in Requirements.read([path]).named()] == ["numpy"]
 
 
 def test_what_uv_says_about_a_dependency_names_both_sides():

@@ -100,7 +100,7 @@ _SECRETS = (
     ("pass pwd pw= credential", r"\b([A-Z][A-Z0-9_]*_?(?:PASS|PWD|PW|CREDENTIALS?)=[\"']?)[^\s\"',;&]{4,}", r"\1…"),
     ("credential", r"\b(CREDENTIALS?=[\"']?)[^\s\"',;&]{4,}", r"\1…"),
     # In small letters these are also words of compilers: only what has letters and digits is taken for a secret.
-    ("pass pwd", rf"(?i)\b((?:\w*_pass|\w*pwd){_SEPARATOR}){_value(8, _MIXED)}", r"\1…"),
+    ("pass pwd pw", rf"(?i)\b((?:\w*_pass|\w*pwd|(?:\w*_)?pw){_SEPARATOR}){_value(8, _MIXED)}", r"\1…"),
     ("password", r"(?i)\b(machine\s+\S+\s+login\s+\S+\s+password\s+)\S{4,}", r"\1…"),  # a line of a netrc file
     (
         "passw passphrase",

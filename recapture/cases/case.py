@@ -222,6 +222,8 @@ def case(  # long: its docstring is the reference for authors of cases
         name = getattr(decorated, "__name__", None)
         if name is None:
             raise CaseError(f"a case has no name: {decorated!r} is no function or class"[:300])
+        if not name.isprintable():  # a line break or half a character, which no file of results can hold
+            raise CaseError(f"case {name!r}: its name has characters that cannot be printed"[:300])
         if inspect.isclass(decorated) and not hasattr(decorated, "forward"):
             raise CaseError(f"case {name!r} is a class, but no nn.Module with a forward method")
         if target is not None and decorated is not target:

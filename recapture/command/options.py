@@ -76,6 +76,13 @@ class OutputFile(PathParameter):
         return output_file(super().convert(value, param, ctx))
 
 
+_OF_OTHER_COMMANDS = (".py", ".jsonl")
+"""Ends of the names of programs and of records: no report is written over one."""
+
+_PROGRAMS = ("saved", "output")
+"""The parameters of the files that are programs themselves."""
+
+
 def guard_outputs(command: click.Command) -> None:
     """Let a command refuse an output file that another of its words names too, before it starts.
 
@@ -92,6 +99,9 @@ def guard_outputs(command: click.Command) -> None:
             path = values[output.name]
             if path is None or (path.exists() and not path.is_file()):  # a device takes the words of several
                 continue
+            kind = path.suffix if path.suffix in _OF_OTHER_COMMANDS else ""
+            if kind and path.exists() and output.name not in _PROGRAMS:
+                raise UsageError(f"{output.opts[0]} {path} would replace a {kind} file, which it is not")
             names = values if path.exists() else [other.name for other, _ in outputs]
             read = [values[name] for name in names if name not in {output.name, output_type.replaces}]
             after_dashes = list(click.get_current_context().meta.values()) if path.exists() else []

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 LARGEST = 1 << 20
 """Bytes of the largest requirements file that is read."""
 
+DEEPEST = 50
+"""Files of requirements that may name each other in a row."""
+
 LONGEST_REASON = 300
 """Characters of the longest reason why a file cannot be read, which may quote a path of the user's file."""
 
@@ -134,16 +137,21 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _lines(path: Path, read: set[Path]) -> Iterator[tuple[Path, str]]:
+def _lines(path: Path, read: set[Path], depth: int = 0) -> Iterator[tuple[Path, str]]:
     """Yield the lines of a requirements file without comments, those of the files that it names in their place.
 
-    Each file is read once, however often it is named; `read` holds those that were.
+    Each file is read once, however often it is named; `read` holds those that were, and `depth` is how many files in a
+    row have led here.
     """
     if path in read:
         return
     read.add(path)
+    if depth > DEEPEST:
+        raise UsageError(f"--with {path.name}: more than {DEEPEST} files name each other with -r in a row")
     try:
-        text = read_regular(path, most=LARGEST).decode("utf-8")
+        text = read_regular(path, most=LARGEST).decode(
+            "utf-8-sig"
+        )  # with a mark of its encoding, as editors on Windows write
     except UnicodeDecodeError:
         raise UsageError(f"--with {path}: not a text file") from None
     except UsageError as error:
@@ -153,7 +161,10 @@ def _lines(path: Path, read: set[Path]) -> Iterator[tuple[Path, str]]:
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         words = re.sub(r"(^|\s)#.*", "", line).strip()
         if other := _OTHER_FILE.fullmatch(words):
-            yield from _lines(_real(path.parent / _unquoted(other["path"])), read)
+            name = _unquoted(other["path"])
+            if "://" in name:
+                raise UsageError(f"{path.name}: -r and -c take a file, and not the address {shorten(name, 100)}")
+            yield from _lines(_real(path.parent / name), read, depth + 1)
         elif links := _FIND_LINKS.fullmatch(words):
             place = _unquoted(links["place"])
             # A path is relative to the file that has it; the line will stand in another one.
@@ -182,8 +193,7 @@ def check_against(image: Image, requirements: Requirements, mixed: Path | None =
     for path, requirement in requirements.named():
         name = normalise(requirement.name)
         pinned = locked.get(name)
-        marker = requirement.marker
-        if pinned is None or (marker is not None and not marker.evaluate(marker_values)):
+        if pinned is None or not _applies(path, requirement, marker_values):
             continue
         if requirement.url is not None or not requirement.specifier.contains(pinned, prereleases=True):
             raise UsageError(
@@ -192,6 +202,21 @@ def check_against(image: Image, requirements: Requirements, mixed: Path | None =
         allowed, installed = requirements.hashes.get(name), set(_HASH.findall(entries.get(name, "")))
         if allowed and installed and not allowed & installed:
             raise UsageError(f"{path.name} allows no file of {name} {pinned} that {image.name} pins: the hashes differ")
+
+
+def _applies(path: Path, requirement: Requirement, marker_values: Mapping[str, str]) -> bool:
+    """Whether the marker of a requirement of a file holds. Raises UsageError for one that means nothing."""
+    try:
+        return requirement.marker is None or requirement.marker.evaluate(dict(marker_values))
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+    ) as error:  # such as an order of words, or a name that only other files may use
+        why = shorten(str(error), 100)
+        raise UsageError(
+            f"{path.name}: the marker of {shorten(str(requirement), 100)!r} means nothing: {why}"
+        ) from None
 
 
 def build_layer(

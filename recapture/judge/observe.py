@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -141,6 +142,15 @@ def observe_call(
     return _Call(around, label, args, before, seed).observe(call)
 
 
+def end_if_forked(process: int) -> None:
+    """End this process if the code has forked it from `process`: what comes after the code is the parent's alone.
+
+    Else the child, too, would go on with the cell, fork again in each later call, and reach the limit of processes.
+    """
+    if os.getpid() != process:
+        os._exit(0)
+
+
 def describe_raised(error: BaseException) -> Raised:
     """Describe an exception, even if its own methods raise."""
     return Raised(qualified(type(error)), safe_text(error), traceback_text(error), error)
@@ -180,6 +190,7 @@ class _Call:
         printed = Recorded()
         value: Any = None
         result: Described | None = None
+        process = os.getpid()
         with recorded(printed, everything=self.around.all_output), self.around.watching():
             flags = (
                 read_flags() if self.around.settings else {}
@@ -190,6 +201,7 @@ class _Call:
                 result = describe(value)  # now: what follows, such as a backward, may change it
             except BaseException as error:  # any exception of a case is part of the observation
                 self.found["raised"] = describe_raised(error)
+            end_if_forked(process)
             try:
                 self._settings(flags)
                 if result is not None:

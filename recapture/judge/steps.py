@@ -7,6 +7,7 @@ all the same. What no later step can be compared with ends the cell: eager that 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from recapture.judge.digest import eager_calls
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing
 from recapture.judge.later_calls import differs_beside_the_state, unseen
-from recapture.judge.observe import ARGUMENTS_SEED, Observation, Raised
+from recapture.judge.observe import ARGUMENTS_SEED, Observation, Raised, end_if_forked
 from recapture.judge.reference import Eager, first_again
 from recapture.judge.snapshot import Snapshot, TensorSnapshot, describe
 from recapture.judge.torch_state import Flags, place_of, read_flags, restore_flags, told
@@ -183,9 +184,12 @@ def _capture_and_call(
         arguments = subject.arguments(example)()
         before = _unread(arguments), subject.reachable.describe().snapshot, read_flags()
         seed_everything(CAPTURE_SEED)
+        process = os.getpid()
         try:
             captured = compiler.function(subject.target, arguments, **_options(compiler, subject.case, shapes))
+            end_if_forked(process)
         except BaseException as error:  # any exception of a compiler is its outcome
+            end_if_forked(process)
             restore_flags(before[2])
             events.failure = Failure("capture", "example", _brief(error))
             return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from recapture.base.errors import UsageError
 from recapture.base.paths import data_folder
 from recapture.cases.compilers import builtin_compilers, plain_name
 from recapture.records.record import CONFORMANCE, TIMINGS, CellKey
@@ -104,17 +105,23 @@ def _distance(image: str, own: str) -> tuple[float, bool]:
 def recorded_seconds(place: Path, device: str) -> dict[CellKey, float]:
     """Return the longest recorded duration of each cell, in seconds, in a file or in all results below a folder.
 
-    Unreadable lines are ignored: only the division of a run into shards depends on them.
+    Unreadable lines are ignored: only the division of a run into shards depends on them. Raises UsageError for a file
+    with no other: it is not one of durations.
     """
     paths = [place] if place.is_file() else sorted(place.rglob(TIMINGS))
     longest: dict[CellKey, float] = {}
     decoder = msgspec.json.Decoder(_Line)
+    lines = read = 0
     for path in paths:
         for line in lines_of(path):
+            lines += 1
             with contextlib.suppress(ValueError, RecursionError):
                 row = decoder.decode(line)
+                read += 1
                 if row.device == device:
                     longest[row.key] = max(longest.get(row.key, 0.0), row.seconds)
+    if place.is_file() and lines and not read:
+        raise UsageError(f"{place} has no durations: a line of them is as in timings.jsonl of results")
     return longest
 
 

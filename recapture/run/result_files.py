@@ -114,7 +114,10 @@ class ResultFiles:
         Return whether this run continues an unfinished whole run of the same installation. Raises UsageError if there
         is an unfinished whole run that this one would neither continue nor replace.
         """
-        unfinished = _environment(self.directory, PARTIAL_ENVIRONMENT)
+        try:
+            unfinished = _environment(self.directory, PARTIAL_ENVIRONMENT)
+        except UsageError as error:
+            raise UsageError(f"{error}; remove this file and continue with --resume: the records stay") from None
         partial = differences(unfinished, self.environment) if unfinished else ""
         resumed = unfinished is not None and not unfinished.selection and not partial
         broken = any(suite.error is not None for suite in self.environment.suites)  # its rows are kept
@@ -144,7 +147,10 @@ class ResultFiles:
     def _read_before(self, *, resumed: bool) -> None:
         started = rows_of(self.directory, Record, PARTIAL)
         self.before = rows_of(self.directory, Record, CONFORMANCE) | started
-        self.timings_before = rows_of(self.directory, Timing, TIMINGS, PARTIAL_TIMINGS)
+        try:
+            self.timings_before = rows_of(self.directory, Timing, TIMINGS, PARTIAL_TIMINGS)
+        except UsageError as error:
+            raise UsageError(f"{error}; remove this file: only the durations of cells are in it") from None
         self.eager = eager_rows(self.directory)
         # An unfinished whole run replaces the finished results, so cells that it did not reach must still run.
         known = started if resumed or not self.options.resume else self.before
@@ -342,6 +348,7 @@ def finish(
     read.
     """
     records = sorted(records, key=key_of)
+    directory.mkdir(parents=True, exist_ok=True)  # a cell may have removed it; what was measured is in memory
     finished = directory / CONFORMANCE
     before = finished.read_bytes() if finished.exists() else None
     write_jsonl(finished, records)

@@ -19,6 +19,7 @@ from recapture.pool.driver import Driver, Request
 from recapture.pool.worker_pool import WorkerPool
 from recapture.records.record import CellKey, ClaimResult, Record, Timing
 from recapture.records.shard_files import SHARD, write_shard
+from recapture.records.verdicts import Verdict
 from recapture.run.cell import CellResult
 from recapture.run.durations import recorded_seconds
 from recapture.run.outcomes import OutcomeReader, check_result, explainable, recorded_fields
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 
 PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
 """Capabilities that the published claims are about: the CPU, V100, A100 and H100."""
+
+
+EAGER_ENDED = (Verdict.CRASH, Verdict.OOM)
+"""How a process ends in which eager itself dies; before the capture, that says nothing about a compiler."""
 
 
 class CellProgress(Protocol):
@@ -316,6 +321,11 @@ class CellExecution:
         """Record a cell whose process ended, or run it again alone if the process had run others before."""
         self.checks.read_if_made()
         findings = self.outcomes.read(ended, task.limit(self.driver.timeout))
+        if task.spec.compiler != EAGER and findings.phase == "reference" and findings.verdict in EAGER_ENDED:
+            # The compiler was never called.
+            findings = msgspec.structs.replace(
+                findings, verdict=Verdict.NOT_APPLICABLE, reason=f"eager itself {findings.reason}"
+            )
         if ended.reused and not self._counts(task, findings):
             # What ran before it may be the cause: only a process of its own can say.
             self.again.add(task.key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -64,6 +65,8 @@ def plan(
     form = "json" if as_json else form
     if (folder is not None) != (form == "slurm"):
         raise UsageError("--format slurm needs a --folder on a disk that all nodes share, and no other format does")
+    if not re.fullmatch(r"[A-Za-z0-9._:/-]*", registry) or "://" in registry:
+        raise UsageError("--registry is the beginning of an image's name, such as registry.example/team/")
     work = typed_work(context, options, matrix)
     if form == "json":
         print_json(work)

@@ -9,12 +9,14 @@ import random
 import re
 import statistics
 import sys
+from dataclasses import replace
 
 import pytest
 from planted_releases import RELEASES, PlantedReleases
 
 from recapture.base.errors import UsageError
 from recapture.command.main import _run
+from recapture.machine.pins import find_image
 from recapture.tools.upgrade.command_bisect import (
     TORCH,
     Answer,
@@ -25,9 +27,9 @@ from recapture.tools.upgrade.command_bisect import (
     Trial,
     package_groups,
 )
-from recapture.tools.upgrade.command_probe import printed_number
+from recapture.tools.upgrade.command_probe import CommandProbe, printed_number
 from recapture.tools.upgrade.command_search import known_changes
-from recapture.tools.upgrade.places import Place
+from recapture.tools.upgrade.places import Place, place_of
 
 LINE = [Place(name=release) for release in RELEASES]
 GOOD, BAD = Place(name="old"), Place(name="new")
@@ -125,7 +127,7 @@ def test_the_package_that_turns_a_command_bad_is_named_and_sure(guilty):
 def test_torch_is_named_only_after_all_others_were_tried():
     report, tried = search_of(["torch"])
     assert tried[0] == {"Triton", "numpy", "scipy", "cuDNN"}
-    assert "with Triton, numpy, scipy, cuDNN of new, old stays good" in report.how
+    assert "old stays good with Triton, numpy, scipy and cuDNN of new" in report.how
 
 
 @pytest.mark.parametrize("partner", ["Triton", "numpy"])
@@ -183,6 +185,18 @@ def test_what_is_known_about_the_operator_between_both_releases_is_told(good, ba
     trials = [Trial(place=bad, answer=Answer(state="bad", operator=operator))]
     lines = known_changes(BisectReport(command=("x",), trials=trials, good=good, bad=bad))
     assert any(expected in line for line in lines) if expected else lines == ()
+
+
+def test_a_mixture_that_does_not_fit_the_project_is_undecided_and_a_release_is_refused(tmp_path):
+    class Rounds:
+        def at(self, *_, **__):
+            raise UsageError("the project does not fit")
+
+    probe = CommandProbe(rounds=Rounds())
+    release = place_of(find_image("torch2.6.0-cu124"))
+    assert probe(replace(release, mixed=tmp_path)) == Answer(state="skip", why="the project does not fit")
+    with pytest.raises(UsageError, match="does not fit"):
+        probe(release)
 
 
 # whole commands, in environments of planted releases

@@ -14,7 +14,7 @@ from recapture.records.difference import Difference
 from recapture.records.directories import Results, read_results
 from recapture.records.record import ClaimResult, ErrorInfo, write_jsonl
 from recapture.records.verdicts import FAILING, NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
-from recapture.tools.compare.cell_changes import category, diff
+from recapture.tools.compare.cell_changes import can_be_the_judges, category, diff
 from recapture.tools.compare.changes import CATEGORIES, matching_changes
 from recapture.tools.compare.diff_report import print_diff, to_markdown
 
@@ -79,6 +79,24 @@ def test_changes_between_two_versions_of_the_judge_can_be_the_judges(judges, apa
     assert len(changes.newly_wrong) == (0 if apart else 1)
     assert len(changes.newly_failing) == 1  # an exception is torch's
     assert any("judged by versions" in warning for warning in changes.warnings) == apart
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "apart"),
+    [
+        ("result", "alias", False),
+        ("result[0]['x']", "value", False),
+        ("args[0]['x']", "alias", True),
+        ("results_so_far", "value", True),
+        ("result", "metadata", True),
+        ("gradients.args[0]", "gradient", True),
+    ],
+)
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_result_that_differs_as_every_version_compares_it_is_not_the_judges(where, kind, apart, fixed):
+    wrong = msgspec.structs.replace(record(Verdict.WRONG), differences=(Difference("example", where, kind),))
+    sides = (wrong, record(Verdict.PASS)) if fixed else (record(Verdict.PASS), wrong)
+    assert can_be_the_judges(*sides, "fixed" if fixed else "newly_wrong") == apart
 
 
 def test_every_pair_of_verdicts_has_one_category_and_none_only_when_both_agree():

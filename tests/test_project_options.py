@@ -96,6 +96,8 @@ def test_arguments_flags_and_lists_are_set_as_well(project, capsys):
         ("[tool.recapture.upgrade]\nruns = { a = 1 }\n", "tool.recapture.upgrade.runs is neither text"),
         ("[tool.recapture.upgrade]\nacross = \n", "pyproject.toml: "),
         ('[tool.recapture.upgrade]\nacross = "here"\nruns = "many"\n', "'many' is not a valid integer"),
+        ('[tool.recapture.upgrade]\nacross = "here"\nbaseline = 3\n', "cannot read 3"),
+        ("[tool.recapture.upgarde]\nruns = 3\n", "recapture has no command 'upgarde'; did you mean 'upgrade'?"),
     ],
 )
 def test_a_mistake_is_one_line(project, capsys, text, message):

@@ -165,7 +165,7 @@ class Wheels:
         }
 
     def _wheel(self, kind, name):
-        needs = "Requires-Dist: dep\n" if name == "acme" else ""
+        needs = {"acme": "Requires-Dist: dep\n", "strict": "Requires-Dist: dep==2.0\n"}.get(name, "")
         info = f"{name}-1.0.dist-info"
         files = {
             f"{name}.py": f"origin = {kind!r}\n",
@@ -180,14 +180,14 @@ class Wheels:
                 archive.writestr(file, text)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    def installed(self, text):
+    def installed(self, text, mixed=None):
         """What is installed for a requirements file in this folder: the origin of each package."""
         requirements = written(self.root, text)
         image = find_image("a")
-        check_against(image, requirements)
+        check_against(image, requirements, mixed)
         layer = self.root / "layer"
         variables = {**os.environ, "UV_CACHE_DIR": str(self.root / "cache"), "UV_LINK_MODE": "copy"}
-        build_layer(image, Interpreter(Path(sys.executable), variables), requirements, layer, variables)
+        build_layer(image, Interpreter(Path(sys.executable), variables), requirements, layer, variables, mixed)
         (packages,) = layer.glob("lib/python*/site-packages")
         return {
             path.stem: path.read_text().split("'")[1] for path in packages.glob("*.py") if path.stem in ("acme", "dep")
@@ -204,6 +204,19 @@ def wheels(tmp_path, monkeypatch):
     monkeypatch.setenv("UV_FIND_LINKS", str(found.root / "public"))
     monkeypatch.setenv("UV_OFFLINE", "1")
     return found
+
+
+def test_packages_of_two_releases_that_exclude_each_other_are_taken_as_they_are(wheels):
+    digest = wheels._wheel("public", "strict")  # needs dep 2.0, as a torch needs its own Triton
+    mixed = wheels.root / "mixed.txt"
+    pinned = {"dep": wheels.hashes["public", "dep"], "strict": digest}
+    mixed.write_text("".join(f"{name}==1.0 \\\n    --hash=sha256:{value}\n" for name, value in pinned.items()))
+    assert wheels.installed("strict\nacme\n", mixed) == {"acme": "public"}
+    lock = lock_path("a")
+    lock.write_text(lock.read_text() + mixed.read_text())
+    shutil.rmtree(wheels.root / "layer")
+    with pytest.raises(UsageError, match="does not fit a: "):
+        wheels.installed("strict\nacme\n")
 
 
 @pytest.mark.hostile
@@ -276,8 +289,8 @@ class TestProtectionsOfAnInstallation:
 
         resolve = requirements._resolve
 
-        def resolve_and_exchange(*arguments):
-            resolved = resolve(*arguments)
+        def resolve_and_exchange(*arguments, **options):
+            resolved = resolve(*arguments, **options)
             for name in ("acme", "dep"):
                 file = f"{name}-1.0-py3-none-any.whl"
                 shutil.copy(wheels.root / "private" / file, wheels.root / "public" / file)

@@ -488,7 +488,7 @@ def test_what_is_new_is_told_from_what_was_there_and_grouped_by_cause(planted, p
     assert text.startswith("3 tests worse on 2.9.1, 2 causes\n")
     assert "2 tests newly failing, one cause: AssertionError: too new" in text
     # What it says to type next searches between these two releases.
-    advice = "not decided; recapture bisect --good 2.6.0 --bad 2.9.1 --test test_it.py::test_new_1 -- pytest -q"
+    advice = "to find it: recapture bisect --good 2.6.0 --bad 2.9.1 --test test_it.py::test_new_1 -- pytest -q"
     assert advice in text
     assert run(capsys, *words, "--fail-on", "new")[0] == 1
     markdown = run(capsys, *words, "--format", "markdown")[1]

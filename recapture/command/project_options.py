@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from recapture.base.errors import UsageError, did_you_mean
+from recapture.command.command_table import commands
 
 COMMAND = "command"
 """The key with the command that `upgrade` and `bisect` run if none follows two dashes."""
@@ -29,6 +30,10 @@ def project_defaults(name: str, command: click.Command) -> dict[str, Any]:
     from recapture.base.toml_file import load_toml
 
     table = load_toml(path, "the options of the project", lambda content: content["tool"]["recapture"])
+    if isinstance(table, dict):
+        for other in table:
+            if other not in commands():
+                raise UsageError(f"{path}: recapture has no command {other!r}{did_you_mean(other, commands())}")
     rows = table.get(name, {}) if isinstance(table, dict) else {}
     if not isinstance(rows, dict):
         raise UsageError(f"{path}: [tool.recapture.{name}] is not a table")
@@ -48,7 +53,9 @@ def project_defaults(name: str, command: click.Command) -> dict[str, Any]:
         elif parameter.multiple or parameter.nargs == -1:
             defaults[str(parameter.name)] = list(map(str, values))
         else:
-            defaults[str(parameter.name)] = ",".join(map(str, value)) if isinstance(value, list) else value
+            # As text, as it would be typed: click converts it, and tells what does not fit.
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            defaults[str(parameter.name)] = value if isinstance(value, bool) else text
     return defaults
 
 

@@ -235,7 +235,7 @@ def build_layer(
     uv = find_uv("make environments")
     create = (uv, "venv", "--quiet", "--no-project", "--no-python-downloads", "--relocatable")
     run_uv((*create, "--python", str(base.python), str(partial)), folder=partial.parent, environment=variables)
-    resolved = _resolve(uv, image, lock, base.python, requirements, partial, variables)
+    resolved = _resolve(uv, image, lock, base.python, requirements, partial, variables, mixed=mixed is not None)
     install(
         beyond_lock(resolved, lock), requirements, partial, ("--python", str(partial / "bin" / "python")), variables
     )
@@ -306,16 +306,21 @@ def _resolve(
     requirements: Requirements,
     folder: Path,
     variables: Mapping[str, str],
+    *,
+    mixed: bool,
 ) -> str:
     """Return the packages that the requirements need, at versions that fit the lock, with hashes.
 
-    `folder` is for temporary files. Raises UsageError, in one line, if there are no such versions.
+    `folder` is for temporary files. The packages of a `mixed` lock are those of two releases, and exclude each other by
+    what they require: the lock decides, as it did when it was installed. Raises UsageError, in one line, if there are
+    no such versions.
     """
     locked = read_lock(lock)
     constraints, resolved = folder / "constraints.txt", folder / "resolved.txt"
     constraints.write_text("".join(f"{name}=={version}\n" for name, version in locked.items()), encoding="utf-8")
     words = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
     words += ["--python", str(python), "--constraints", str(constraints), "--output-file", str(resolved)]
+    words += ["--override", str(constraints)] if mixed else []
     try:
         run_uv((*words, *map(str, requirements.files)), folder=Path.cwd(), environment=variables)
     except EnvironmentUnfitError as error:

@@ -87,7 +87,7 @@ class Verdict(str, Enum):
             tone="broken",
             mark=Mark("p", "right on every input, the graph was broken"),
             state="right, with graph breaks",
-            advice="correct; fullgraph=True or TORCH_LOGS=graph_breaks shows where the graph breaks",
+            advice="nothing for right results; fullgraph=True or TORCH_LOGS=graph_breaks shows where the graph breaks",
             reusable=True,
             uneventful=True,
             may_be_machine=True,

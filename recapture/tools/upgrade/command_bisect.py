@@ -301,9 +301,8 @@ class PackageSearch:
 
     def _torch(self, report: BisectReport, packages: frozenset[str]) -> None:
         """Name torch: every other package of the bad place leaves the good one good."""
-        names = ", ".join(self._packages)
         state = self._tried(frozenset([TORCH]))
-        stays = f"with {names} of {self._bad}, {self._good} stays good"
+        stays = f"{self._good} stays good with {_and(self._packages)} of {self._bad}"
         if state == "bad":
             report.culprit, report.sure = TORCH, not report.undecided
             report.how = f"{stays}, and {self._bad} with the old ones is bad"
@@ -320,9 +319,7 @@ class PackageSearch:
         """Name torch, or nothing, where the packages together could not be tried."""
         state = self._tried(frozenset([TORCH]))
         excluded = [name for name in self._packages if name not in undecided]
-        stays = (
-            f"each of {', '.join(excluded)} alone leaves {self._good} good" if excluded else "no package was decided"
-        )
+        stays = f"{self._good} stays good with {_or(excluded)} of {self._bad}" if excluded else "no package was decided"
         if state == "bad":
             report.culprit, report.sure = TORCH, not report.undecided
             report.how = f"{self._bad} with the packages of {self._good} is bad"
@@ -330,7 +327,17 @@ class PackageSearch:
             report.culprit, report.sure = undecided[0], False
             report.how = f"{stays}, {self._bad} with the old packages is good, and {undecided[0]} was not decided"
         else:
-            report.how = f"{stays}; {', '.join(undecided) or 'the packages together'} could not be decided"
+            unknown = [*undecided, *([TORCH] if state == "skip" else [])]
+            report.how = f"{stays}; {_and(unknown) or 'the packages together'} could not be decided"
+
+
+def _and(names: Sequence[str], word: str = "and") -> str:
+    """Return names as in a sentence: ``a, b and c``."""
+    return f" {word} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def _or(names: Sequence[str]) -> str:
+    return _and(names, "or")
 
 
 def counted(report: BisectReport) -> str:

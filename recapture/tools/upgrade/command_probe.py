@@ -93,6 +93,11 @@ class CommandProbe:
             result = self.round_of(place, run)
         except EnvironmentUnfitError as error:
             return Answer(state="skip", why=shorten(str(error), REASON))
+        except UsageError as error:
+            if place.mixed is None:
+                raise
+            # The user chose the project and its releases, but not this mixture of their packages.
+            return Answer(state="skip", why=shorten(str(error), REASON))
         return self._of_test(result) if self.test is not None else self._of_status(result)
 
     def round_of(self, place: Place, run: int) -> RoundResult:

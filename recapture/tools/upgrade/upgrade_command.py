@@ -15,7 +15,7 @@ from recapture.report.terminal_writer import print_document
 from recapture.tools.upgrade.baseline import as_result, baseline_text, read_baseline
 from recapture.tools.upgrade.command_options import CommandAfterDashes, CommandOptions, words_after_dashes
 from recapture.tools.upgrade.places import Via, find_places
-from recapture.tools.upgrade.upgrade import Upgrade
+from recapture.tools.upgrade.upgrade import Upgrade, UpgradeReport
 from recapture.tools.upgrade.upgrade_report import upgrade_document, upgrade_junit
 
 WORSE = 1
@@ -114,8 +114,17 @@ def upgrade_command(
         print_document(console(), upgrade_document(report))
     if written is not None:
         write_file(written, baseline_text(words, results))
+        echo_error(_written(written, report))
     if junit_file is not None:
         write_file(junit_file, upgrade_junit(report, results).decode())
     if report.worse and (fail_on or ("new" if saved is not None else "never")) == "new":
         return WORSE
     return max(result.status for result in results)
+
+
+def _written(path: Path, report: UpgradeReport) -> str:
+    """Return the line that says what a baseline file has, and which failures it accepts from now on."""
+    names = ", ".join(comparison.name for comparison in report.places if not comparison.problem)
+    worse = [f"{len(comparison.bad)} on {comparison.name}" for comparison in report.places if comparison.bad]
+    accepted = f"; a comparison with it accepts what is worse: {', '.join(worse)}" if worse else ""
+    return f"wrote {path}: the outcomes on {names}{accepted}"

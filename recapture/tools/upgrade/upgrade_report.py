@@ -111,10 +111,10 @@ def _group(report: UpgradeReport, comparison: Comparison, group: Group, *, whole
             facts.append(f"operator: {group.failure.operator}")
         # The code of a baseline file may be older than that of this run.
         unless = ", unless your code changed" if report.from_file else ""
-        facts.append(
-            f"raised in {group.cause}{unless}" if group.cause else f"not decided; {_advice(report, comparison, group)}"
-        )
+        facts.append(f"raised in {group.cause}{unless}" if group.cause else f"the cause is not decided{unless}")
         blocks.append(Paragraph("; ".join(facts)))
+        if not group.cause:
+            blocks.append(Paragraph(f"to find it: {_advice(report, comparison, group)}"))
     return [*blocks, _names(group.tests, whole=whole)]
 
 

@@ -147,6 +147,7 @@ def test_scripts_say_the_same_where_nothing_of_the_user_is(here):
         assert status == (0 if verdict == "pass" else 1), form
         # The code of a program keeps the name that it was compiled with.
         assert form == "a program" or str(here) not in script, form
+        assert "recapture" not in script.partition("Needs ")[2].partition("\n")[0], form
 
 
 def test_what_a_script_cannot_carry_is_named(here):

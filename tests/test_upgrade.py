@@ -623,9 +623,10 @@ def test_a_flake_that_the_baseline_did_not_show_is_found_by_running_it_again():
     ("words", "message"),
     [
         (("--across", "2.6.0,2.9.1"), "name the command after two dashes"),
+        (("--across", "2.6.0,2.9.1", "pytest", "tests/"), "a command stands after two dashes: -- COMMAND"),
         (("--across", "2.6.0", "--", "true"), "--across needs two releases to compare"),
         (("--across", "2.66,2.6.0", "--", "true"), "no image has torch '2.66'"),
-        (("--across", "2.16.0rc1,2.6.0", "--", "true"), "another torch is installed from an --index that has it"),
+        (("--across", "2.16.0rc1,2.6.0", "--", "true"), "with --index, any torch that an index has is installed"),
         (("--across", "no.whl,2.6.0", "--", "true"), "no file no.whl"),
         (("--across", "2.6.0,2.9.1", "--with", "none.txt", "--", "true"), "--with: cannot read "),
         (("--across", "2.6.0", "--write-baseline", "no/x.json", "--", "true"), "cannot write no/x.json: "),

@@ -146,11 +146,11 @@ def test_what_was_recorded_of_a_cell_is_explained_without_torch(alone):
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["check", "model.py:f", "--input", "3x4"], 3, "torch is not installed for python"),
-        (["run", "control_flow"], 3, "torch is not installed for python"),
-        (["bench"], 3, "torch is not installed for python"),
-        (["repro", CELL], 3, "torch is not installed for python"),
-        (["migrate", "model.py:f"], 3, "torch is not installed for python"),
+        (["check", "model.py:f", "--input", "3x4"], 3, "torch is not installed for /"),
+        (["run", "control_flow"], 3, "torch is not installed for /"),
+        (["bench"], 3, "torch is not installed for /"),
+        (["repro", CELL], 3, "torch is not installed for /"),
+        (["migrate", "model.py:f"], 3, "torch is not installed for /"),
         (["bisect", CELL], 2, "to install without being asked, give --yes"),
         (["bisect", "--", "true"], 2, "to install without being asked, give --yes"),
         (["report"], 2, "they are in that folder of a checkout"),

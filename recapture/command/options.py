@@ -228,7 +228,8 @@ def require_torch() -> None:
 
     if find_spec("torch") is None:
         raise EnvironmentUnfitError(
-            f"torch is not installed for {Path(sys.executable).name}: install torch, or recapture[torch]"
+            f"torch is not installed for {sys.executable}: install it there; check, drift and upgrade need none with "
+            "--across, nor does run with --image"
         )
 
 

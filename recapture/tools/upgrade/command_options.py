@@ -39,7 +39,12 @@ class CommandAfterDashes(click.Command):
             place = args.index("--")
             ctx.meta[_WORDS] = tuple(args[place + 1 :])
             args = args[:place]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message or _WORDS in ctx.meta:
+                raise
+            raise click.UsageError(f"{error.message}; a command stands after two dashes: -- COMMAND") from None
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the pieces of the line of usage, with the command at its end."""

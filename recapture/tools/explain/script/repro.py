@@ -17,6 +17,7 @@ import msgspec
 
 from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.exceptions import qualified, safe_text
+from recapture.base.paths import PACKAGE
 from recapture.base.text import one_line
 from recapture.cases.case import CASES_ATTRIBUTE, REFUSED_ATTRIBUTE, Case, RefusedCase
 from recapture.cases.collection import SuiteFile, case_hash, execute
@@ -357,7 +358,9 @@ def _summary(case: Case) -> str:
 def _header(title: str, requires: tuple[str, ...], user: UserCode, recorded: Sequence[Recorded]) -> str:
     """Return the docstring of a script; `requires` are the modules that the case needs besides torch."""
     python = (f"Python {user.python}",) if user.python else ()
-    needed = (*python, "torch", *dict.fromkeys((*requires, *user.packages)))
+    # What the code itself imports of recapture is in the script.
+    packages = [name for name in (*requires, *user.packages) if name != PACKAGE.name]
+    needed = (*python, "torch", *dict.fromkeys(packages))
     lines = [
         title,
         "",

@@ -13,7 +13,6 @@ import click
 from recapture.base.columns import asked_columns, terminal_columns
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.escape import indented_json, json_text
-from recapture.base.scrub import without_secrets
 from recapture.base.text import printable, shorten
 
 if TYPE_CHECKING:
@@ -107,6 +106,8 @@ def echo_error(text: str) -> None:
 
     The middle of a word that fills several lines is left out: what the message says of it comes after it.
     """
+    from recapture.base.scrub import without_secrets
+
     text = _LONG_WORD.sub(lambda word: f"{word[0][:WORD_ENDS]}…{word[0][-WORD_ENDS:]}", text)
     echo_line(f"recapture: {shorten(without_secrets(text), LONGEST_ERROR)}", err=True)
 

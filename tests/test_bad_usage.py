@@ -181,6 +181,7 @@ def test_list_names_the_compilers_and_those_that_run_only_when_named(capfd):
         ["run", "model.py", "--junit", "link.py"],
         ["run", "other.py", "--junit", "results/conformance.jsonl"],
         ["check", "other.py:f", "--input", "2", "--html", "model.py"],
+        ["check", "other.py:f", "--input", "2", "--save", "results/conformance.jsonl"],
         ["run", "model.py::f::fx", "--junit", "model.py"],
         ["drift", "model.py:f", "--input", "2", "--across", "2.6.0,2.11.0", "--html", "model.py"],
         ["upgrade", "--across", "2.6.0,2.11.0", "--junit", "model.py", "--", "pytest", "model.py::test_f"],
@@ -197,7 +198,7 @@ def test_an_output_never_replaces_a_file_that_the_command_names_elsewhere(refuse
     (tmp_path / "results" / "conformance.jsonl").write_text("{}\n")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
     assert re.search(
-        r"would replace a (file that the command names elsewhere|\.(py|jsonl) file, which it is not)$",
+        r"would replace a (file that the command names elsewhere|file of records|program)$",
         refused(*arguments),
     )
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
@@ -210,6 +211,12 @@ def test_a_device_takes_two_outputs_and_a_baseline_may_be_written_anew(refused, 
     assert line == "no such file: none.py"
     words = ["upgrade", "--across", "2.6.0", "--baseline", "base.json", "--write-baseline", "base.json", "--", "true"]
     assert "replace" not in refused(*words)
+
+
+def test_an_error_is_printed_without_secrets(refused):
+    line = refused("run", "https://someone:hunter2222@host/suite.py")
+    assert "hunter2222" not in line
+    assert "…@host" in line
 
 
 def test_the_middle_of_a_very_long_word_is_left_out(refused):

@@ -240,6 +240,7 @@ def test_frames_of_this_project_in_a_stack_that_torchscript_wrote_do_not_count()
         ("{'Set-Cookie': 'id=hunter22; Path=/x'}", "{'Set-Cookie': '…'}"),
         ("DB_PASS=hunter22 run", "DB_PASS=… run"),
         ("DB_PWD='hunter22' run", "DB_PWD='…' run"),
+        ("a pw=hunter22 run", "a pw=… run"),
         ("GIT_CREDENTIALS=hunter22", "GIT_CREDENTIALS=…"),
         ("got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmN", "got …"),
         ("key -----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY----- end", "key … end"),

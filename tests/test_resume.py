@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import time
@@ -91,6 +92,23 @@ def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(warm, c
     for file in ("conformance.jsonl", "conformance.md", "eager.jsonl"):
         assert (directory / file).read_bytes() == (expected / file).read_bytes()
     assert (directory / "timings.jsonl").read_bytes().count(b"\n") == 12
+
+
+def test_an_unfinished_run_without_its_environment_is_resumed(warm, command, capfd):
+    """As the message about a damaged one advises."""
+    suite = command.directory / "waiting.py"
+    slow_suite(suite, cases=4)
+    done = interrupted(command, suite, "results", signal.SIGTERM)
+    results = command.directory / "results"
+    described = results_below(results) / "environment.partial.json"
+    described.write_text("")
+    capfd.readouterr()
+    assert run_in_process(suite, *LIGHT, "--results", results, "--resume") == 2
+    assert "remove this file and continue with --resume: the records stay" in capfd.readouterr().err
+    described.unlink()
+    assert run_in_process(suite, *LIGHT, "--results", results, "--resume") == 0
+    assert capfd.readouterr().err.startswith(f"{12 - done} cells")
+    assert json.loads((results_below(results) / "environment.json").read_text())["judge"] == 1
 
 
 def test_resume_runs_an_edited_case_again_and_nothing_else(warm, tmp_path, capfd):

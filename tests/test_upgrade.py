@@ -413,7 +413,8 @@ def test_a_file_that_the_baseline_cannot_import_is_told_with_its_reason(project,
     write(project, "import no_such_module\ndef test_a(): pass")
     words = ("upgrade", "--across", "here", "--runs", "1", "--write-baseline", "b.json")
     assert _run([*words, "--", sys.executable, "-m", "pytest", "-q"]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert err.endswith("recapture: wrote b.json: the outcomes on here\n")
     assert out.startswith("1 file cannot be collected on here itself\n")
     assert "test_it.py: ModuleNotFoundError: No module named 'no_such_module'" in out
 
@@ -574,6 +575,10 @@ def test_a_baseline_has_the_same_bytes_each_time_and_fails_on_what_is_new(plante
     write(project, SUITE)
     assert run(capsys, "--across", "2.6.0", "--runs", "1", "--write-baseline", "one.json")[0] == 0
     assert run(capsys, "--across", "2.6.0", "--runs", "1", "--again", "--write-baseline", "two.json")[0] == 0
+    _, _, told = run(capsys, "--across", "2.6.0,2.9.1", "--runs", "1", "--write-baseline", "both.json")
+    assert (
+        "wrote both.json: the outcomes on 2.6.0, 2.9.1; a comparison with it accepts what is worse: 3 on 2.9.1" in told
+    )
     assert (project / "one.json").read_bytes() == (project / "two.json").read_bytes()
     words = ("--baseline", "one.json", "--confirm", "1")
     assert run(capsys, "--across", "2.6.0", *words)[0] == 0
@@ -626,7 +631,7 @@ def test_a_flake_that_the_baseline_did_not_show_is_found_by_running_it_again():
         (("--across", "2.6.0,2.9.1", "pytest", "tests/"), "a command stands after two dashes: -- COMMAND"),
         (("--across", "2.6.0", "--", "true"), "--across needs two releases to compare"),
         (("--across", "2.66,2.6.0", "--", "true"), "no image has torch '2.66'"),
-        (("--across", "2.16.0rc1,2.6.0", "--", "true"), "with --index, any torch that an index has is installed"),
+        (("--across", "2.16.0rc1,2.6.0", "--", "true"), "for another torch, name an index that has it with --index"),
         (("--across", "no.whl,2.6.0", "--", "true"), "no file no.whl"),
         (("--across", "2.6.0,2.9.1", "--with", "none.txt", "--", "true"), "--with: cannot read "),
         (("--across", "2.6.0", "--write-baseline", "no/x.json", "--", "true"), "cannot write no/x.json: "),

@@ -7,7 +7,7 @@ type, default and help are written once, beside the code that uses them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,11 @@ def declared(options: type) -> dict[str, CommandLine]:
         for field in dataclasses.fields(options)
         if CommandLine in field.metadata
     }
+
+
+def divided(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the values that the texts of a repeatable option hold, which commas divide."""
+    return tuple(part.strip() for text in texts for part in text.split(","))
 
 
 def known_device(name: str) -> str:

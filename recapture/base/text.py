@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _REPLACEMENT = "\ufffd"
 _SPACES = frozenset("\xa0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
@@ -33,6 +34,11 @@ def one_line(text: str) -> str:
 def plural(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 cell``, ``2 cells``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def in_a_row(names: Sequence[str], word: str = "and") -> str:
+    """Return names as in a sentence: ``a, b and c``; with another `word`, ``a, b or c``."""
+    return f" {word} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def shorten(text: str, limit: int) -> str:

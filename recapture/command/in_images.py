@@ -87,8 +87,8 @@ def run_in_images(
     if len(images) == 1:
         (image,) = images.values()
         return run(image)
-    absent = [image for image in images.values() if not environments.has(image)]
-    if absent and options.via in (None, "venv"):
+    makes = options.via in (None, "venv")
+    if absent := [image for image in images.values() if makes and not environments.has(image)]:
         bound = "" if options.keep else "; --keep N keeps at most N of them"
         show(f"installs {plural(len(absent), 'environment')} of 5 to 7 GB each in {environments.root}{bound}")
     expected = expected_seconds(list(images), results, device, resume=resume) if results else {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.base.option_fields import declared, known_device
+from recapture.base.option_fields import declared, divided, known_device
 from recapture.cases.name_filter import matcher
 from recapture.records.kinds import KINDS
 from recapture.records.verdicts import Verdict
@@ -65,22 +65,23 @@ def output_file(path: Path) -> Path:
 
 
 class OutputFile(PathParameter):
-    """A path that `output_file` accepts; `replaces` is the parameter whose file may be written anew."""
+    """A path that `output_file` accepts; `replaces` is the parameter whose file may be written anew.
 
-    def __init__(self, *, replaces: str = "") -> None:
+    No file of records is written over, and a program only by another `program`.
+    """
+
+    def __init__(self, *, replaces: str = "", program: bool = False) -> None:
         super().__init__()
         self.replaces = replaces
+        self.program = program
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a word of the command line as a `Path`."""
-        return output_file(super().convert(value, param, ctx))
-
-
-_OF_OTHER_COMMANDS = (".py", ".jsonl")
-"""Ends of the names of programs and of records: no report is written over one."""
-
-_PROGRAMS = ("saved", "output")
-"""The parameters of the files that are programs themselves."""
+        path = output_file(super().convert(value, param, ctx))
+        lost = {".jsonl": "a file of records"} | ({} if self.program else {".py": "a program"})
+        if path.suffix in lost and path.exists():
+            raise UsageError(f"{param.opts[0] if param else 'the output'} {path} would replace {lost[path.suffix]}")
+        return path
 
 
 def guard_outputs(command: click.Command) -> None:
@@ -99,9 +100,6 @@ def guard_outputs(command: click.Command) -> None:
             path = values[output.name]
             if path is None or (path.exists() and not path.is_file()):  # a device takes the words of several
                 continue
-            kind = path.suffix if path.suffix in _OF_OTHER_COMMANDS else ""
-            if kind and path.exists() and output.name not in _PROGRAMS:
-                raise UsageError(f"{output.opts[0]} {path} would replace a {kind} file, which it is not")
             names = values if path.exists() else [other.name for other, _ in outputs]
             read = [values[name] for name in names if name not in {output.name, output_type.replaces}]
             after_dashes = list(click.get_current_context().meta.values()) if path.exists() else []
@@ -152,7 +150,7 @@ def _instance(options: type[Any], values: dict[str, Any]) -> Any:
     for name, command_line in declared(options).items():
         value = values.pop(name)
         if command_line.commas:
-            value = tuple(part.strip() for text in value for part in text.split(","))
+            value = divided(value)
         if value is not None and command_line.unit is not None:
             value = int(value * command_line.unit)
         if value is not None and command_line.parse is not None:
@@ -228,8 +226,8 @@ def require_torch() -> None:
 
     if find_spec("torch") is None:
         raise EnvironmentUnfitError(
-            f"torch is not installed for {sys.executable}: install it there; check, drift and upgrade need none with "
-            "--across, nor does run with --image"
+            f"torch is not installed for {sys.executable}: install it there, or use --across or --image, "
+            "which need none there"
         )
 
 

@@ -87,7 +87,7 @@ class Verdict(str, Enum):
             tone="broken",
             mark=Mark("p", "right on every input, the graph was broken"),
             state="right, with graph breaks",
-            advice="nothing for right results; fullgraph=True or TORCH_LOGS=graph_breaks shows where the graph breaks",
+            advice="nothing is wrong; fullgraph=True or TORCH_LOGS=graph_breaks shows where the graph breaks",
             reusable=True,
             uneventful=True,
             may_be_machine=True,
@@ -200,7 +200,7 @@ class Verdict(str, Enum):
         ),
     )
     """This torch has no such API, or the case needs a newer torch or another package. Or eager cannot run the example
-    of a generated case, or fails an assertion on the GPU, after which the process cannot use it."""
+    of a generated case, dies, or fails an assertion on the GPU, after which the process cannot use it."""
     ENVIRONMENT = (
         "environment",
         VerdictFacts(group="not run", tone="none", mark=Mark("!", "the machine is at fault"), skipped=True),

@@ -47,7 +47,7 @@ def how_far(difference: Difference) -> str:
     if difference.elements is not None:
         # The sentence counts elements where it says which of them is the first that differs.
         parts += [] if difference.at else ["{} of {} elements".format(*difference.elements)]
-    # No distance between values that differ: an infinity or NaN is among each two.
+    # No distance between values that differ: one of each two is infinite or NaN, and is not counted.
     if difference.ulps is not None and (difference.ulps or difference.bits != "value"):
         parts.append(f"{difference.ulps:.1e} ulp" if difference.ulps >= LARGE else f"{difference.ulps} ulp")
     return ", ".join(parts)

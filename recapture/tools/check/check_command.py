@@ -82,7 +82,9 @@ class AcrossOptions:
 @click.option("--html", "html_file", type=OutputFile(), help="Write a self-contained page to this file.")
 @click.option("--junit", "junit_file", type=OutputFile(), help="Write JUnit's XML to this file.")
 @click.option("--github", is_flag=True, help="Print GitHub's annotations, and add to the summary of its job.")
-@click.option("--save", "saved", type=OutputFile(), help="Write the generated case to this file, to keep and edit.")
+@click.option(
+    "--save", "saved", type=OutputFile(program=True), help="Write the generated case to this file, to keep and edit."
+)
 @click.option(
     "--fail-on",
     type=click.Choice(["silently_wrong", "failing", "breaks", "any", "accepts_refused", "regression"]),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.base.escape import markdown_code
-from recapture.base.text import plural, shorten
+from recapture.base.text import in_a_row, plural, shorten
 from recapture.records.artifact_folders import INDEX, TRACE
 from recapture.run.cell import CellResult, CellSpec, result_of, rule
 from recapture.tools.explain.capture_recorder import CaptureRecorder
@@ -158,7 +158,7 @@ def graphs_in_words(facts: CellFacts) -> str:
     first_names = ", ".join(names[:MOST_OPERATORS]) + (
         f" and {len(names) - MOST_OPERATORS} more" if names[MOST_OPERATORS:] else ""
     )
-    numbers = " and ".join(filter(None, (", ".join(map(str, sizes[:-1])), str(sizes[-1])))) if sizes else ""
+    numbers = in_a_row([str(size) for size in sizes])
     operators = "1 operator" if sizes == [1] else f"{numbers} operators"
     return f"{plural(len(graphs), 'graph')} of {operators}" + (f": {first_names}" if first_names else "")
 

@@ -32,7 +32,9 @@ ENDINGS = {
 @click.command("reduce")
 @click.argument("cell", metavar="SUITE::CASE::COMPILER")
 @takes(options=ReduceOptions, where=ImageOptions)
-@click.option("--output", type=OutputFile(), metavar="FILE", help="Also write the program without recapture here.")
+@click.option(
+    "--output", type=OutputFile(program=True), metavar="FILE", help="Also write the program without recapture here."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def reduce_command(

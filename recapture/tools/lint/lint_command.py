@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recapture.base.errors import UsageError
+from recapture.base.option_fields import divided
 from recapture.base.text import plural
 from recapture.command.options import PathParameter
 from recapture.command.output import echo, echo_error, print_json
@@ -91,9 +92,7 @@ def lint_command(
     outcomes = ("silently wrong", *also)
     linter = Linter(
         data,
-        ranges.chosen_compilers(
-            data, [name.strip() for text in compilers for name in text.split(",")] or DEFAULT_COMPILERS
-        ),
+        ranges.chosen_compilers(data, divided(compilers) or DEFAULT_COMPILERS),
         outcomes,  # type: ignore[arg-type]
         chosen,
         every=every,

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from recapture.base.text import plural
+from recapture.base.text import in_a_row, plural
 from recapture.tools.upgrade.places import Place
 
 State = Literal["good", "bad", "skip"]
@@ -302,7 +302,7 @@ class PackageSearch:
     def _torch(self, report: BisectReport, packages: frozenset[str]) -> None:
         """Name torch: every other package of the bad place leaves the good one good."""
         state = self._tried(frozenset([TORCH]))
-        stays = f"{self._good} stays good with {_and(self._packages)} of {self._bad}"
+        stays = f"{self._good} stays good with {in_a_row(self._packages)} of {self._bad}"
         if state == "bad":
             report.culprit, report.sure = TORCH, not report.undecided
             report.how = f"{stays}, and {self._bad} with the old ones is bad"
@@ -319,7 +319,11 @@ class PackageSearch:
         """Name torch, or nothing, where the packages together could not be tried."""
         state = self._tried(frozenset([TORCH]))
         excluded = [name for name in self._packages if name not in undecided]
-        stays = f"{self._good} stays good with {_or(excluded)} of {self._bad}" if excluded else "no package was decided"
+        stays = (
+            f"{self._good} stays good with {in_a_row(excluded, 'or')} of {self._bad}"
+            if excluded
+            else "no package was decided"
+        )
         if state == "bad":
             report.culprit, report.sure = TORCH, not report.undecided
             report.how = f"{self._bad} with the packages of {self._good} is bad"
@@ -328,16 +332,7 @@ class PackageSearch:
             report.how = f"{stays}, {self._bad} with the old packages is good, and {undecided[0]} was not decided"
         else:
             unknown = [*undecided, *([TORCH] if state == "skip" else [])]
-            report.how = f"{stays}; {_and(unknown) or 'the packages together'} could not be decided"
-
-
-def _and(names: Sequence[str], word: str = "and") -> str:
-    """Return names as in a sentence: ``a, b and c``."""
-    return f" {word} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-
-
-def _or(names: Sequence[str]) -> str:
-    return _and(names, "or")
+            report.how = f"{stays}; {in_a_row(unknown) or 'the packages together'} could not be decided"
 
 
 def counted(report: BisectReport) -> str:

@@ -91,12 +91,10 @@ class CommandProbe:
         """Return the answer of a place; what an earlier call has run is not run again."""
         try:
             result = self.round_of(place, run)
-        except EnvironmentUnfitError as error:
-            return Answer(state="skip", why=shorten(str(error), REASON))
-        except UsageError as error:
-            if place.mixed is None:
+        except (EnvironmentUnfitError, UsageError) as error:
+            # The user chose the project and its releases, but not a mixture of their packages.
+            if isinstance(error, UsageError) and place.mixed is None:
                 raise
-            # The user chose the project and its releases, but not this mixture of their packages.
             return Answer(state="skip", why=shorten(str(error), REASON))
         return self._of_test(result) if self.test is not None else self._of_status(result)
 

@@ -100,7 +100,7 @@ def _find_place(name: str, index: str) -> Place:
         except InvalidVersion:
             raise error from None
         if not index:
-            raise UsageError(f"{error}; with --index, any torch that an index has is installed") from None
+            raise UsageError(f"{error}; for another torch, name an index that has it with --index") from None
         return Place(name=name, unpinned=UnpinnedRelease(name, index, newest.python))
 
 

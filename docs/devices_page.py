@@ -1,54 +1,75 @@
-"""The page of the site that compares the committed results of a CPU and of a GPU."""
+"""The page of the site that compares the committed results of a CPU with those of a GPU, release by release."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from device_pairs import Devices, Pair, compare_devices, way
 from page_text import grid, plain
-from results_pages import LATEST, RESULTS, source_name
+from results_pages import RESULTS, source_name
 
 from recapture.known.devices import DEVICE_DIFFERENCES, GROUPS, DeviceDifference
 from recapture.known.table import UNDOCUMENTED
+from recapture.torch_api.compat import release as release_of
 from recapture.records.directories import Results, read_results
 from recapture.records.verdicts import outcome_of
 from recapture.report import environment_facts
-
-RELEASE = "2.11.0"
-"""The release of torch that both directories are of."""
-
-ON_GPU = RESULTS / f"bare-torch{RELEASE}-cu130" / "sm_90"
 
 MOST_CASES = 12
 """Number of cases of an entry that are named."""
 
 
+class Compared(NamedTuple):
+    """The results of a CPU and of a GPU with one release, and how their cells relate."""
+
+    release: str
+    cpu: Results
+    gpu: Results
+    devices: Devices
+
+
+def compared_releases() -> list[Compared]:
+    """Compare the two devices for each image whose whole results are committed for both, oldest release first."""
+    compared = []
+    for gpu_directory in RESULTS.glob("torch*/sm_*"):
+        cpu_directory = gpu_directory.with_name("cpu")
+        release = gpu_directory.parent.name.removeprefix("torch").partition("-")[0]
+        cpu, gpu = read_results(cpu_directory), read_results(gpu_directory)
+        compared.append(Compared(release, cpu, gpu, compare_devices(cpu, gpu, release)))
+    return sorted(compared, key=lambda pair: release_of(pair.release))
+
+
 def devices_page() -> str:
     """The committed results of the CPU and of the GPU, compared: counts, explanations, and what is left."""
-    cpu, gpu = read_results(LATEST), read_results(ON_GPU)
-    devices = compare_devices(cpu, gpu, RELEASE)
-    return "\n".join([*_counts(devices, cpu, gpu), *_outcomes(devices), *_ways(devices), *_alone(devices)])
+    compared = compared_releases()
+    return "\n".join([*_counts(compared), *_outcomes(compared), *_ways(compared), *_alone(compared)])
 
 
-def _counts(devices: Devices, cpu: Results, gpu: Results) -> Iterable[str]:
-    versions = ", ".join(_versions(cpu, gpu))
-    rows = [
-        ["the same outcome, in the same way", str(devices.same)],
-        ["another outcome: right, silently wrong or failing", str(len(devices.other_outcome))],
-        ["wrong on both or failing on both, in another way", str(len(devices.other_way))],
-        ["judged on one device alone", str(len(devices.not_judged))],
-    ]
-    if devices.judged_otherwise:
-        judges = " and ".join(str(results.environment.judge_version) for results in (cpu, gpu) if results.environment)
-        told = f"differing in a way that can come from the judge: its versions are {judges}"
-        rows.append([told, str(len(devices.judged_otherwise))])
+def _counts(compared: Sequence[Compared]) -> Iterable[str]:
+    relations: dict[str, Callable[[Devices], int]] = {
+        "the same outcome, in the same way": lambda devices: devices.same,
+        "another outcome: right, silently wrong or failing": lambda devices: len(devices.other_outcome),
+        "wrong on both or failing on both, in another way": lambda devices: len(devices.other_way),
+        "judged on one device alone": lambda devices: len(devices.not_judged),
+        "differing in a way that can come from another version of the judge": lambda devices: len(
+            devices.judged_otherwise
+        ),
+    }
+    rows = [[name, *(str(number(pair.devices)) for pair in compared)] for name, number in relations.items()]
+    shown = [row for row in rows if set(row[1:]) != {"0"}]
+    differing = "; ".join(
+        f"with torch {pair.release}, {', '.join(versions)}"
+        for pair in compared
+        if (versions := list(_versions(pair.cpu, pair.gpu)))
+    )
     yield f"""# CPU and GPU compared
 
-`{LATEST.relative_to(RESULTS)}` and `{ON_GPU.relative_to(RESULTS)}`: {devices.compared} cells with torch {RELEASE} that
-both recorded. Besides the device, these differ: {versions}. `recapture diff` of the two directories shows every cell.
+The cells that a CPU and a GPU both recorded in the same image, for each image that ran whole on both. `recapture diff
+results/IMAGE/cpu results/IMAGE/sm_90` shows every cell.{f" Besides the device, these differ: {differing}." if differing else ""}
 
-{grid(["", "cells"], rows)}"""
+{grid(["", *(f"torch {pair.release}" for pair in compared)], shown)}"""
 
 
 def _versions(cpu: Results, gpu: Results) -> Iterable[str]:
@@ -60,73 +81,85 @@ def _versions(cpu: Results, gpu: Results) -> Iterable[str]:
             yield f"{name} {cpu_fact} on the CPU and {gpu_fact} on the GPU"
 
 
-def _outcomes(devices: Devices) -> Iterable[str]:
-    moves = Counter(
-        f"{outcome_of(pair.cpu.verdict)} → {outcome_of(pair.gpu.verdict)}" for pair in devices.other_outcome
-    )
+def _outcomes(compared: Sequence[Compared]) -> Iterable[str]:
+    moves = [
+        Counter(
+            f"{outcome_of(cell.cpu.verdict)} → {outcome_of(cell.gpu.verdict)}" for cell in pair.devices.other_outcome
+        )
+        for pair in compared
+    ]
+    names = sorted({name for counted in moves for name in counted})
+    rows = [[name, *(str(counted[name]) for counted in moves)] for name in names]
     yield f"""## Another outcome
 
-{grid(["CPU → GPU", "cells"], ([name, str(number)] for name, number in sorted(moves.items())))}
+{grid(["CPU → GPU", *(f"torch {pair.release}" for pair in compared)], rows)}
 `suites/devices.toml` says what the GPU does differently; a test compares each entry with the records.
 """
-    yield from _explained(devices.other_outcome)
+    yield from _explained({pair.release: pair.devices.other_outcome for pair in compared})
 
 
-def _ways(devices: Devices) -> Iterable[str]:
-    if devices.other_way:
+def _ways(compared: Sequence[Compared]) -> Iterable[str]:
+    if any(pair.devices.other_way for pair in compared):
         yield """## Wrong or failing on both, in another way
 
 Another verdict, kind of difference, phase, input or type of exception.
 """
-        yield from _explained(devices.other_way)
+        yield from _explained({pair.release: pair.devices.other_way for pair in compared})
 
 
-def _explained(pairs: Iterable[Pair]) -> Iterable[str]:
-    """One table for each group of explanations, and one of the cells that none explains."""
-    cells: dict[DeviceDifference, list[Pair]] = {difference: [] for difference in DEVICE_DIFFERENCES.shipped}
+def _explained(pairs: dict[str, tuple[Pair, ...]]) -> Iterable[str]:
+    """One table for each group of explanations, with the cells of each release, and one of those that none explains."""
+    cells: dict[DeviceDifference, dict[str, list[Pair]]] = {entry: {} for entry in DEVICE_DIFFERENCES.shipped}
     unexplained = []
-    for pair in pairs:
-        for difference in pair.known:
-            cells[difference].append(pair)
-        if not pair.known:
-            unexplained.append(pair)
+    for release, members in pairs.items():
+        for pair in members:
+            for difference in pair.known:
+                cells[difference].setdefault(release, []).append(pair)
+            if not pair.known:
+                unexplained.append((release, pair))
     for group, meaning in GROUPS.items():
         rows = [
-            _row(difference, members) for difference, members in cells.items() if difference.group == group and members
+            _row(difference, by_release, list(pairs))
+            for difference, by_release in cells.items()
+            if difference.group == group and by_release
         ]
         if rows:
-            yield f"### {meaning}\n\n{grid(['cells', 'cases', 'compilers', 'CPU → GPU', 'what happens'], rows)}"
+            yield f"### {meaning}\n\n{grid([*pairs, 'cases', 'compilers', 'CPU → GPU', 'what happens'], rows)}"
     if unexplained:
         rows = [
-            [f"`{pair.gpu.case}`", f"`{pair.gpu.compiler}`", plain(way(pair.cpu)), plain(way(pair.gpu))]
-            for pair in unexplained
+            [release, f"`{pair.gpu.case}`", f"`{pair.gpu.compiler}`", plain(way(pair.cpu)), plain(way(pair.gpu))]
+            for release, pair in unexplained
         ]
-        yield f"### Not explained\n\n{grid(['case', 'compiler', 'CPU', 'GPU'], rows)}"
+        yield f"### Not explained\n\n{grid(['torch', 'case', 'compiler', 'CPU', 'GPU'], rows)}"
 
 
-def _row(difference: DeviceDifference, members: list[Pair]) -> list[str]:
+def _row(difference: DeviceDifference, by_release: dict[str, list[Pair]], releases: list[str]) -> list[str]:
+    members = [pair for pairs in by_release.values() for pair in pairs]
     cases = list(dict.fromkeys(pair.gpu.case for pair in members))
     named = ", ".join(f"`{case}`" for case in cases[:MOST_CASES])
     compilers = sorted({pair.gpu.compiler for pair in members}, key=difference.compilers.index)
-    moves = Counter(f"{outcome_of(pair.cpu.verdict)} → {difference.gpu}" for pair in members)
+    moves = sorted({f"{outcome_of(pair.cpu.verdict)} → {difference.gpu}" for pair in members})
     source = "" if difference.source == UNDOCUMENTED else f" [{source_name(difference.source)}]({difference.source})"
     return [
-        str(len(members)),
+        *(str(len(by_release.get(release, ()))) for release in releases),
         named + (f" and {len(cases) - MOST_CASES} more" if len(cases) > MOST_CASES else ""),
         ", ".join(f"`{name}`" for name in compilers),
-        ", ".join(move + (f" ({number})" if len(moves) > 1 else "") for move, number in sorted(moves.items())),
+        ", ".join(moves),
         plain(difference.what) + source,
     ]
 
 
-def _alone(devices: Devices) -> Iterable[str]:
-    counted = Counter(map(_not_judged, devices.not_judged))
-    rows = [[f"`{case}`", str(cells), device, plain(why)] for (case, device, why), cells in sorted(counted.items())]
-    yield f"## Judged or recorded on one device alone\n\n{grid(['case', 'cells', 'not on the', 'why'], rows)}"
-    for device, compilers in devices.on_one.items():
-        if compilers:
-            named = ", ".join(f"`{name}` ({number})" for name, number in sorted(compilers.items()))
-            yield f"Recorded on the {device.upper()} alone, by compiler: {named}.\n"
+def _alone(compared: Sequence[Compared]) -> Iterable[str]:
+    counted = [Counter(map(_not_judged, pair.devices.not_judged)) for pair in compared]
+    keys = sorted({key for numbers in counted for key in numbers})
+    rows = [[*(str(numbers[key]) for numbers in counted), f"`{key[0]}`", key[1], plain(key[2])] for key in keys]
+    heads = [*(pair.release for pair in compared), "case", "not on the", "why"]
+    yield f"## Judged or recorded on one device alone\n\n{grid(heads, rows)}"
+    for pair in compared:
+        for device, compilers in pair.devices.on_one.items():
+            if compilers:
+                named = ", ".join(f"`{name}` ({number})" for name, number in sorted(compilers.items()))
+                yield f"Recorded on the {device.upper()} alone with torch {pair.release}, by compiler: {named}.\n"
 
 
 def _not_judged(pair: Pair) -> tuple[str, str, str]:

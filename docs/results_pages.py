@@ -14,7 +14,7 @@ from page_text import grid, plain
 from recapture.cases.compilers import builtin_compilers
 from recapture.known.findings import FAULTS, FINDINGS, Cause
 from recapture.known.table import UNDOCUMENTED
-from recapture.known.transitions import TRANSITIONS
+from recapture.known.transitions import TRANSITIONS, Transition
 from recapture.records import record as records
 from recapture.records import verdicts
 from recapture.report.findings import finding_of, issues_of
@@ -24,7 +24,7 @@ RESULTS = ROOT / "results"
 LATEST = RESULTS / "torch2.11.0-cu130" / "cpu"
 """The results of the image that the README's commands install."""
 
-LATEST_GPU = RESULTS / "bare-torch2.11.0-cu130" / "sm_90"
+LATEST_GPU = RESULTS / "torch2.11.0-cu130" / "sm_90"
 """The results of the same release on a GPU."""
 
 
@@ -52,12 +52,13 @@ def changes_page() -> str:
     """The known changes between releases, newest first, with their sources."""
     changes = sorted(TRANSITIONS.shipped, key=lambda change: (Version(change.first), change.case or ""), reverse=True)
     confirmed = sum(change.source != UNDOCUMENTED for change in changes)
+    on_gpu = sum(change.device == "cuda" for change in changes)
     rows = (
         [
             f"{change.last} → {change.first}",
             f"`{change.case}`" if change.case else "all",
             ", ".join(f"`{name}`" for name in change.compilers),
-            f"{change.was} → {change.now}" if change.case else "another call",
+            _outcomes(change),
             plain(change.what),
             change.source if change.source == UNDOCUMENTED else f"[{source_name(change.source)}]({change.source})",
         ]
@@ -65,11 +66,17 @@ def changes_page() -> str:
     )
     return f"""# Changes explained
 
-{len(changes)} changes between two recorded releases on the CPU, which the records showed first. For {confirmed} of
-them, a thread, a change or a document confirms what happened. They stand in `suites/transitions.toml`; a test
+{len(changes)} changes between two recorded releases, which the records showed first: {on_gpu} of them on a GPU alone. For {confirmed}, a thread, a change or a document confirms what happened. They stand in `suites/transitions.toml`; a test
 compares each with the committed records, and `recapture history CELL` prints those of a cell.
 
 {grid(["releases", "case", "compilers", "change", "what happened", "source"], rows)}"""
+
+
+def _outcomes(change: Transition) -> str:
+    """Return what a change turned into what, and on which device if a GPU alone shows it."""
+    if change.case is None:
+        return "another call"
+    return f"{change.was} → {change.now}" + (" on a GPU" if change.device == "cuda" else "")
 
 
 def findings_page() -> str:

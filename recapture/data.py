@@ -183,6 +183,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     case: str | None = None
     was: str | None = None
     now: str | None = None
+    device: str = "cpu"
+    """``cuda`` if a GPU alone shows the change."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -275,7 +275,7 @@ def test_a_mistake_in_the_arguments_is_one_line(capsys, arguments, message):
 
 
 def test_a_gpu_that_the_claims_do_not_assume_gets_a_warning():
-    environment = read_results(REPOSITORY / "results" / "bare-torch2.11.0-cu130" / "sm_90").environment
+    environment = read_results(REPOSITORY / "results" / "torch2.11.0-cu130" / "sm_90").environment
     for capability in ("sm_70", "sm_80", "sm_90", "cpu"):
         assert list(warnings_of_a_run(msgspec.structs.replace(environment, capability=capability), [], [], "")) == []
     (text,) = warnings_of_a_run(msgspec.structs.replace(environment, capability="sm_86"), [], [], "")

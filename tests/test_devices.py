@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from device_pairs import compare_devices, way
+from devices_page import compared_releases
 
 from recapture.base.errors import UsageError
 from recapture.cases.compilers import builtin_compilers
@@ -25,12 +26,12 @@ from recapture.records.verdicts import Verdict
 RESULTS = Path(__file__).parents[1] / "results"
 RELEASE = "2.11.0"
 CPU = RESULTS / f"torch{RELEASE}-cu130" / "cpu"
-GPU = RESULTS / f"bare-torch{RELEASE}-cu130" / "sm_90"
+GPU = RESULTS / f"torch{RELEASE}-cu130" / "sm_90"
 
 ENTRY = """
 [[differences]]
 group = "fuser"
-release = "2.11.0"
+releases = ["2.11.0"]
 cases = ["types::half_overflows_between"]
 compilers = ["jit.trace"]
 cpu = ["right"]
@@ -47,56 +48,59 @@ def record(verdict, case="types::half_overflows_between", compiler="jit.trace", 
 
 @functools.cache
 def committed():
-    return compare_devices(read_results(CPU), read_results(GPU), RELEASE)
+    return {pair.release: pair for pair in compared_releases()}
+
+
+@pytest.fixture(params=sorted(directory.parent.name for directory in RESULTS.glob("torch*/sm_*")))
+def both(request):
+    """The committed results of one image on a CPU and on a GPU, compared."""
+    return committed()[request.param.removeprefix("torch").partition("-")[0]]
+
+
+def unexplained(pairs):
+    return [
+        f"{one.gpu.cell}: {way(one.cpu)} on the CPU, {way(one.gpu)} on the GPU, {len(one.known)} entries"
+        for one in pairs
+        if len(one.known) != 1
+    ]
 
 
 # --- the committed results --------------------------------------------------------------------------------------------
 
 
-def test_every_committed_difference_of_outcome_has_exactly_one_explanation():
-    unexplained = [
-        f"{one.gpu.cell}: {way(one.cpu)} on the CPU, {way(one.gpu)} on the GPU, {len(one.known)} entries"
-        for one in committed().other_outcome
-        if len(one.known) != 1
-    ]
-    assert unexplained == []
+def test_every_committed_difference_of_outcome_has_exactly_one_explanation(both):
+    assert unexplained(both.devices.other_outcome) == []
 
 
-def test_every_committed_failure_in_another_way_has_exactly_one_explanation():
-    unexplained = [
-        f"{one.gpu.cell}: {way(one.cpu)} on the CPU, {way(one.gpu)} on the GPU, {len(one.known)} entries"
-        for one in committed().other_way
-        if len(one.known) != 1
-    ]
-    assert unexplained == []
+def test_every_committed_failure_in_another_way_has_exactly_one_explanation(both):
+    assert unexplained(both.devices.other_way) == []
 
 
-def test_every_explanation_is_used():
-    """An entry whose cells one side has not recorded yet cannot be used."""
-    used = {one for pair in (*committed().other_outcome, *committed().other_way) for one in pair.known}
-    both = {one.cell for one in read_results(CPU).records} & {one.cell for one in read_results(GPU).records}
-    about = {
-        entry: [cell for cell in both if entry.is_about("::".join(cell.split("::")[:2]), cell.split("::", 2)[2])]
-        for entry in DEVICE_DIFFERENCES.shipped
-    }
-    assert [entry.line for entry, cells in about.items() if cells and entry not in used] == []
+def test_every_explanation_holds_on_exactly_the_releases_that_it_names():
+    shown = {entry: set() for entry in DEVICE_DIFFERENCES.shipped}
+    for release, pair in committed().items():
+        for cell in (*pair.devices.other_outcome, *pair.devices.other_way):
+            for entry in DEVICE_DIFFERENCES.shipped:
+                if entry.covers(cell.cpu, cell.gpu):
+                    shown[entry].add(release)
+    assert [entry.line for entry, releases in shown.items() if releases != set(entry.releases)] == []
 
 
-def test_every_named_case_and_compiler_is_recorded_on_the_gpu():
-    recorded = {(one.case, one.compiler) for one in read_results(GPU).records}
+def test_every_named_case_and_compiler_is_recorded_on_the_gpu(both):
+    recorded = {(one.case, one.compiler) for one in both.gpu.records}
     cases, compilers = {case for case, _ in recorded}, {name for _, name in recorded}
     for entry in DEVICE_DIFFERENCES.shipped:
-        assert set(entry.compilers) <= compilers & builtin_compilers().keys(), entry.line
-        assert {name for name in entry.cases if "*" not in name} <= cases, entry.line
-        assert len(set(entry.compilers)) == len(entry.compilers)
+        if both.release in entry.releases:
+            assert set(entry.compilers) <= compilers & builtin_compilers().keys(), entry.line
+            assert {name for name in entry.cases if "*" not in name} <= cases, entry.line
+            assert len(set(entry.compilers)) == len(entry.compilers)
 
 
-def test_the_numbers_add_up():
-    found = committed()
-    alone = {device: sum(numbers.values()) for device, numbers in found.on_one.items()}
-    assert found.compared + alone["cpu"] == len(read_results(CPU).records)
-    assert found.compared + alone["gpu"] == len(read_results(GPU).records)
-    assert found.same > 0.9 * found.compared
+def test_the_numbers_add_up(both):
+    alone = {device: sum(numbers.values()) for device, numbers in both.devices.on_one.items()}
+    assert both.devices.compared + alone["cpu"] == len(both.cpu.records)
+    assert both.devices.compared + alone["gpu"] == len(both.gpu.records)
+    assert both.devices.same > 0.9 * both.devices.compared
 
 
 # --- what covers what -------------------------------------------------------------------------------------------------
@@ -204,6 +208,7 @@ def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path)
     ("old", "new", "said"),
     [
         ('"fuser"', '"other"', "Invalid enum value 'other'"),
+        ('["2.11.0"]', "[]", "at least one each"),
         ('["right"]', "[]", "at least one each"),
         ('"wrong"', '"great"', "Invalid enum value 'great'"),
         ("types::half", "half", "is not a case"),

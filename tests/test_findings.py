@@ -26,7 +26,7 @@ RESULTS = ROOT / "results"
 RECORDED = [
     RESULTS / "torch2.11.0-cu130" / "cpu",
     RESULTS / "exportdb" / "torch2.11.0-cu130" / "cpu",
-    RESULTS / "bare-torch2.11.0-cu130" / "sm_90",
+    RESULTS / "torch2.11.0-cu130" / "sm_90",
     RESULTS / "exportdb" / "bare-torch2.11.0-cu130" / "sm_90",
     *sorted((RESULTS / "zoo").glob("*/bare-torch2.11.0-cu130/*")),
     *sorted((RESULTS / "variants").glob("*torch2.11.0-cu130/*")),

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from recapture.base.exceptions import qualified, safe_text
 from recapture.judge.compare import compare
 from recapture.judge.earlier_calls import EarlierCalls
 from recapture.judge.observe import Observation, Surroundings, observe_call
 from recapture.judge.reachable import Reachable
-from recapture.judge.snapshot import Snapshot, snapshot_of
+from recapture.judge.snapshot import Snapshot, describe, snapshot_of
 from recapture.torch_api.compat import is_out_of_memory
 
 
@@ -248,6 +249,14 @@ def test_a_tensor_that_cannot_be_read_is_left_out_aloud(monkeypatch):
     (note,) = compare(*calls).notes
     assert note.unlike == "cut"
     assert "a tensor that cannot be read: AttributeError" in str(note)
+
+
+def test_a_tensor_where_an_exporter_left_a_fake_one_can_be_read():
+    """It is compared with what was there, whose elements nobody can read."""
+    fake = describe(FakeTensorMode().from_tensor(torch.ones(2))).snapshot
+    real = describe(torch.ones(2), like=fake).snapshot
+    assert real.cut is None
+    assert torch.equal(real.tensor.data, torch.ones(2))
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

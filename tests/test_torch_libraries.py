@@ -1,5 +1,6 @@
 """A file that registers operators can be executed again in one process; operators of modules that it imports stay."""
 
+import gc
 from types import SimpleNamespace
 
 import pytest
@@ -141,6 +142,7 @@ def test_libraries_of_old_releases_are_undone_while_something_holds_them(kind, m
     assert getattr(held, "m", None) is None
     assert not held._op_impls, "the end of the object undoes nothing that is registered later"
     if kind is Library22:
+        assert not held._op_defs, "nor does it forget what is looked up later"
         assert torch.library._defs == {"another::scaled"}
         assert vars(looked_up) == {"kept": "an operator"}
     else:
@@ -156,3 +158,26 @@ def test_an_implementation_for_operators_of_torch_leaves_what_was_looked_up(monk
     before = torch.ops.aten
     release_libraries({"lib": Implementation()})
     assert vars(torch.ops)["aten"] is before
+
+
+FILE = """
+import torch
+LIBRARY = torch.library.Library("planted_again", "DEF")
+LIBRARY.define("same(Tensor x) -> Tensor")
+LIBRARY.impl("same", lambda x: x.clone(), "CompositeImplicitAutograd")
+"""
+
+
+def test_the_end_of_an_earlier_execution_leaves_the_operators_of_the_next_one():
+    """From torch 2.14 on, the end of a library forgets its operators, even if another library has defined them since."""
+    first, second = {}, {}
+    exec(FILE, first)
+    release_libraries(first)
+    exec(FILE, second)
+    try:
+        found = torch.ops.planted_again.same
+        del first["LIBRARY"]
+        gc.collect()
+        assert torch.ops.planted_again.same is found
+    finally:
+        release_libraries(second)

@@ -455,6 +455,7 @@ def _copy_unless_same(like: Snapshot, tensor: Any) -> Any:
     whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     if (
         before is not None
+        and type(before) is torch.Tensor  # not a fake one, which an exporter left where this tensor is now
         and tensor.layout == torch.strided
         and not (tensor.is_meta or tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or has_names(tensor))
         and (tensor.dtype, tensor.shape, tensor.device) == (before.dtype, before.shape, before.device)

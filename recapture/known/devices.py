@@ -14,7 +14,7 @@ from recapture.records.kinds import KINDS
 from recapture.records.record import Record
 from recapture.records.verdicts import Outcome, outcome_of
 
-Group = Literal["address", "assertion", "code", "fuser", "graphs", "mixed", "thread"]
+Group = Literal["address", "assertion", "code", "fuser", "graphs", "mixed", "recapture", "thread"]
 
 GROUPS: dict[Group, str] = {
     "code": "Inductor writes Triton for a GPU and C++ for a CPU",
@@ -24,6 +24,7 @@ GROUPS: dict[Group, str] = {
     "mixed": "The case uses the CPU's memory, which on a CPU is the memory of its inputs",
     "assertion": "Eager or a graph fails an assertion inside a kernel, where on a CPU it raises an exception",
     "address": "A read outside of an input ends the process on a CPU, and its use of the GPU on a GPU",
+    "recapture": "The record shows a fault of recapture itself, which is corrected",
 }
 """The groups of differences, with what is different on the GPU."""
 
@@ -61,7 +62,7 @@ class DeviceDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """One explained difference; the comment at the top of devices.toml explains each field."""
 
     group: Group
-    release: str
+    releases: tuple[str, ...]
     cases: tuple[str, ...]
     compilers: tuple[str, ...]
     cpu: tuple[Outcome, ...]
@@ -75,8 +76,8 @@ class DeviceDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         for case in self.cases:
             if not re.fullmatch(r"[\w*]+::[\w*]+", case):
                 raise ValueError(f"{name}: {case!r} is not a case, SUITE::NAME")
-        if not self.cases or not self.compilers or not self.cpu:
-            raise ValueError(f"{name}: cases, compilers and cpu name at least one each")
+        if not self.releases or not self.cases or not self.compilers or not self.cpu:
+            raise ValueError(f"{name}: releases, cases, compilers and cpu name at least one each")
         if not self.what.strip():
             raise ValueError(f"{name}: what says something")
         check_source(name, self.source)
@@ -110,4 +111,4 @@ DEVICE_DIFFERENCES: Table[tuple[DeviceDifference, ...]] = Table(
 
 def matching(release: str, cpu: Record, gpu: Record) -> list[DeviceDifference]:
     """Return the entries that explain two records of one cell with a release of torch, such as ``2.11.0``."""
-    return [entry for entry in DEVICE_DIFFERENCES.shipped if entry.release == release and entry.covers(cpu, gpu)]
+    return [entry for entry in DEVICE_DIFFERENCES.shipped if release in entry.releases and entry.covers(cpu, gpu)]

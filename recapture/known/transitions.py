@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import msgspec
 from packaging.version import InvalidVersion, Version
@@ -25,6 +26,7 @@ class Transition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     case: str | None = None
     was: Outcome | None = None
     now: Outcome | None = None
+    device: Literal["cpu", "cuda"] = "cpu"
 
     def __post_init__(self) -> None:
         name = f"{self.case or 'all cases'}, {self.last} to {self.first}"
@@ -48,7 +50,8 @@ class Transition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """The change in one line, with its source."""
         if self.case is None:
             return f"{self.last}, {self.first}: {self.what} ({self.source})"
-        return f"{self.last} {self.was}, {self.first} {self.now}: {self.what} ({self.source})"
+        where = " on a GPU" if self.device == "cuda" else ""
+        return f"{self.last} {self.was}, {self.first} {self.now}{where}: {self.what} ({self.source})"
 
 
 TRANSITIONS: Table[tuple[Transition, ...]] = Table(
@@ -57,7 +60,12 @@ TRANSITIONS: Table[tuple[Transition, ...]] = Table(
 """The changes, in the order of the file."""
 
 
-def transitions_of(case: str, compiler: str) -> list[Transition]:
-    """Return the known changes of a cell, oldest release first."""
-    changes = [entry for entry in TRANSITIONS.shipped if entry.case in (case, None) and compiler in entry.compilers]
+def transitions_of(case: str, compiler: str, *, gpu: bool = False) -> list[Transition]:
+    """Return the known changes of a cell, oldest release first; with `gpu`, also those that a GPU alone shows."""
+    devices = ("cpu", "cuda") if gpu else ("cpu",)
+    changes = [
+        entry
+        for entry in TRANSITIONS.shipped
+        if entry.case in (case, None) and compiler in entry.compilers and entry.device in devices
+    ]
     return sorted(changes, key=lambda entry: Version(entry.first))

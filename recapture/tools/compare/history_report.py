@@ -201,7 +201,7 @@ def _known(members: Iterable[CellHistory]) -> Iterator[Block]:
     lines: dict[str, None] = {}  # each once, in order
     for cell in members:
         releases = {entry.torch.partition("+")[0] for entry in cell.entries if entry.record}
-        for change in transitions_of(cell.case, cell.compiler):
+        for change in transitions_of(cell.case, cell.compiler, gpu=cell.capability != "cpu"):
             if {change.last, change.first} <= releases:
                 lines[change.line] = None
     records = [entry.record for cell in members for entry in cell.entries if entry.record]

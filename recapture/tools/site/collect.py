@@ -93,6 +93,7 @@ def collect(root: Path) -> data.Data:
                 case=change.case,
                 was=change.was,
                 now=change.now,
+                device=change.device,
             )
             for change in TRANSITIONS.shipped
         ),

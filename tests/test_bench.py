@@ -369,6 +369,15 @@ def asked(*names, resume=False, device="cpu", gpus=1):
     )
 
 
+@pytest.mark.parametrize(
+    ("timeout", "quick", "limit"), [(None, False, 1800), (None, True, 300), (1800, True, 1800), (7, False, 7)]
+)
+def test_a_quick_benchmark_waits_less_for_a_process_that_hangs(timeout, quick, limit):
+    options = dataclasses.replace(asked(), processes=1, timeout=timeout, quick=quick)
+    assert (options.quickly() if quick else options).process_limit == limit
+
+
+
 def planned(*names):
     """The workloads that a command line selects from two in one file."""
     options = asked(*names)

@@ -238,9 +238,9 @@ class RowExecution:
         self.measured = [row for row in file.rows if row.row is None]
         """The rows that this run measures."""
         self.schedule = Schedule(self.measured, compile_jobs=options.compile_jobs, gpus=options.gpus)
-        self.driver = Driver(pool, self, timeout=options.timeout, memory=options.memory)
+        self.driver = Driver(pool, self, timeout=options.process_limit, memory=options.memory)
         self.outcomes = OutcomeReader(
-            Outcome, timeout=options.timeout, memory=options.memory, checks=checks, explainable=explainable
+            Outcome, timeout=options.process_limit, memory=options.memory, checks=checks, explainable=explainable
         )
 
     def run(self) -> None:

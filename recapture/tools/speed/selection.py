@@ -27,6 +27,12 @@ PROCESSES = 5
 QUICK_SECONDS = 1.0
 """Most seconds of timing in the one process of a row, with ``--quick``."""
 
+TIMEOUT = 1800.0
+"""Seconds a process may take, by default. Some models compile for a quarter of an hour with autotuning."""
+
+QUICK_TIMEOUT = 300.0
+"""Seconds a process may take with ``--quick``, by default: one row that hangs must not keep the others waiting."""
+
 LAYOUTS = ("contiguous", "channels-last")
 
 _BENCHED = [compiler for compiler in builtin_compilers().values() if "bench" in compiler.run_by]
@@ -114,7 +120,12 @@ class BenchOptions:
         default=False,
         help="Time one process for a second per row: a first answer, with a wide interval.",
     )
-    timeout: float = option("--timeout", default=1800.0, between=(1, WEEK), help="Seconds a process may take.")
+    timeout: float | None = option(
+        "--timeout",
+        default=None,
+        between=(1, WEEK),
+        help=f"Seconds a process may take. [default: {TIMEOUT:g}; with --quick {QUICK_TIMEOUT:g}]",
+    )
     memory: int = option("--memory", default=64 * GIB, unit=GIB, between=(0.1, MOST_GIB), help="GiB of RAM.")
     threads: int = option(
         "--threads",
@@ -148,6 +159,13 @@ class BenchOptions:
         if self.processes not in (1, PROCESSES):
             raise UsageError(f"--quick times one process: it cannot be combined with --processes {self.processes}")
         return dataclasses.replace(self, processes=1, seconds=min(self.seconds, QUICK_SECONDS))
+
+    @property
+    def process_limit(self) -> float:
+        """The seconds that a process may take."""
+        if self.timeout is not None:
+            return self.timeout
+        return QUICK_TIMEOUT if self.quick else TIMEOUT
 
 
 def shipped_workloads() -> list[Path]:

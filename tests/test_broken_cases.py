@@ -172,6 +172,11 @@ def killed(x):
 
 
 @case(**EXAMPLE)
+def hangs(x):
+    signal.pause()
+
+
+@case(**EXAMPLE)
 def removes(x):
     shutil.rmtree({results!r}, ignore_errors=True)
     return x + 1
@@ -193,6 +198,15 @@ def test_an_eager_that_dies_says_nothing_about_a_compiler(warm, ends, tmp_path, 
     assert (str(eager.verdict), eager.phase, eager.reason) == ("crash", "reference", "died of SIGKILL")
     assert (str(fx.verdict), fx.phase, fx.reason) == ("not_applicable", "reference", "eager itself died of SIGKILL")
     assert run_in_process(f"{ends}::killed", *words[:1], "fx", *words[2:]) == 0
+
+
+def test_an_eager_that_hangs_says_nothing_about_a_compiler(warm, ends, tmp_path):
+    words = ("--compiler", "eager,fx", "--timeout", 5, "--results", tmp_path / "results")
+    assert run_in_process(f"{ends}::hangs", *words) == 0
+    records = records_below(tmp_path / "results")
+    eager, fx = records["ends::hangs::eager"], records["ends::hangs::fx"]
+    assert (str(eager.verdict), eager.reason) == ("timeout", "still running after 5 s")
+    assert (str(fx.verdict), fx.reason) == ("not_applicable", "eager itself was still running after 5 s")
 
 
 def test_the_child_of_a_case_that_forks_ends_after_the_call(warm, ends, tmp_path):

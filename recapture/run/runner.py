@@ -45,8 +45,11 @@ PUBLISHED_CAPABILITIES = ("cpu", "sm_70", "sm_80", "sm_90")
 """Capabilities that the published claims are about: the CPU, V100, A100 and H100."""
 
 
-EAGER_ENDED = (Verdict.CRASH, Verdict.OOM)
-"""How a process ends in which eager itself dies; before the capture, that says nothing about a compiler."""
+EAGER_ENDED = {Verdict.CRASH: "", Verdict.OOM: "", Verdict.TIMEOUT: "was "}
+"""How a process ends in which eager itself does not return, with what its reason lacks as a sentence about eager.
+
+Before the capture, that says nothing about a compiler.
+"""
 
 
 class CellProgress(Protocol):
@@ -324,7 +327,9 @@ class CellExecution:
         if task.spec.compiler != EAGER and findings.phase == "reference" and findings.verdict in EAGER_ENDED:
             # The compiler was never called.
             findings = msgspec.structs.replace(
-                findings, verdict=Verdict.NOT_APPLICABLE, reason=f"eager itself {findings.reason}"
+                findings,
+                verdict=Verdict.NOT_APPLICABLE,
+                reason=f"eager itself {EAGER_ENDED[findings.verdict]}{findings.reason}",
             )
         if ended.reused and not self._counts(task, findings):
             # What ran before it may be the cause: only a process of its own can say.

@@ -154,7 +154,7 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
             else:
                 parts.append(f"nothing is worse on {comparison.name}")
         flaky = f"; {plural(len(self.flaky), 'flaky test')}, blamed on no release" if self.flaky else ""
-        return "; ".join(parts or ["no other environment was asked for"]) + flaky
+        return "; ".join(parts or ["only the baseline was asked for, so that nothing is compared"]) + flaky
 
 
 @dataclass(frozen=True, kw_only=True)

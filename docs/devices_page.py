@@ -10,6 +10,7 @@ from device_pairs import Devices, Pair, compare_devices, way
 from page_text import grid, plain
 from results_pages import RESULTS, source_name
 
+from recapture.base.text import plural
 from recapture.known.devices import DEVICE_DIFFERENCES, GROUPS, DeviceDifference
 from recapture.known.table import UNDOCUMENTED
 from recapture.torch_api.compat import release as release_of
@@ -108,7 +109,7 @@ Another verdict, kind of difference, phase, input or type of exception.
 
 
 def _explained(pairs: dict[str, tuple[Pair, ...]]) -> Iterable[str]:
-    """One table for each group of explanations, with the cells of each release, and one of those that none explains."""
+    """One list for each group of explanations, with the cells of each release, and one of those that none explains."""
     cells: dict[DeviceDifference, dict[str, list[Pair]]] = {entry: {} for entry in DEVICE_DIFFERENCES.shipped}
     unexplained = []
     for release, members in pairs.items():
@@ -118,13 +119,13 @@ def _explained(pairs: dict[str, tuple[Pair, ...]]) -> Iterable[str]:
             if not pair.known:
                 unexplained.append((release, pair))
     for group, meaning in GROUPS.items():
-        rows = [
-            _row(difference, by_release, list(pairs))
+        items = [
+            _item(difference, by_release)
             for difference, by_release in cells.items()
             if difference.group == group and by_release
         ]
-        if rows:
-            yield f"### {meaning}\n\n{grid([*pairs, 'cases', 'compilers', 'CPU → GPU', 'what happens'], rows)}"
+        if items:
+            yield f"### {meaning}\n\n" + "\n".join(items) + "\n"
     if unexplained:
         rows = [
             [release, f"`{pair.gpu.case}`", f"`{pair.gpu.compiler}`", plain(way(pair.cpu)), plain(way(pair.gpu))]
@@ -133,20 +134,19 @@ def _explained(pairs: dict[str, tuple[Pair, ...]]) -> Iterable[str]:
         yield f"### Not explained\n\n{grid(['torch', 'case', 'compiler', 'CPU', 'GPU'], rows)}"
 
 
-def _row(difference: DeviceDifference, by_release: dict[str, list[Pair]], releases: list[str]) -> list[str]:
+def _item(difference: DeviceDifference, by_release: dict[str, list[Pair]]) -> str:
+    """One item of a list: what happens, and below it the releases with their numbers of cells, and the cells."""
     members = [pair for pairs in by_release.values() for pair in pairs]
     cases = list(dict.fromkeys(pair.gpu.case for pair in members))
     named = ", ".join(f"`{case}`" for case in cases[:MOST_CASES])
-    compilers = sorted({pair.gpu.compiler for pair in members}, key=difference.compilers.index)
-    moves = sorted({f"{outcome_of(pair.cpu.verdict)} → {difference.gpu}" for pair in members})
+    more = f" and {len(cases) - MOST_CASES} more" if len(cases) > MOST_CASES else ""
+    compilers = ", ".join(
+        f"`{name}`" for name in sorted({pair.gpu.compiler for pair in members}, key=difference.compilers.index)
+    )
+    moves = " or ".join(sorted({f"{outcome_of(pair.cpu.verdict)} → {difference.gpu}" for pair in members}))
+    numbers = ", ".join(f"{plural(len(pairs), 'cell')} with {release}" for release, pairs in by_release.items())
     source = "" if difference.source == UNDOCUMENTED else f" [{source_name(difference.source)}]({difference.source})"
-    return [
-        *(str(len(by_release.get(release, ()))) for release in releases),
-        named + (f" and {len(cases) - MOST_CASES} more" if len(cases) > MOST_CASES else ""),
-        ", ".join(f"`{name}`" for name in compilers),
-        ", ".join(moves),
-        plain(difference.what) + source,
-    ]
+    return f"- {plain(difference.what)}{source}\\\n  {moves}: {numbers}.\\\n  {named}{more} under {compilers}"
 
 
 def _alone(compared: Sequence[Compared]) -> Iterable[str]:

@@ -13,10 +13,10 @@ from results_pages import RESULTS, source_name
 from recapture.base.text import plural
 from recapture.known.devices import DEVICE_DIFFERENCES, GROUPS, DeviceDifference
 from recapture.known.table import UNDOCUMENTED
-from recapture.torch_api.compat import release as release_of
 from recapture.records.directories import Results, read_results
 from recapture.records.verdicts import outcome_of
 from recapture.report import environment_facts
+from recapture.torch_api.compat import release as release_of
 
 MOST_CASES = 12
 """Number of cases of an entry that are named."""
@@ -65,10 +65,11 @@ def _counts(compared: Sequence[Compared]) -> Iterable[str]:
         for pair in compared
         if (versions := list(_versions(pair.cpu, pair.gpu)))
     )
+    besides = f" Besides the device, these differ: {differing}." if differing else ""
     yield f"""# CPU and GPU compared
 
 The cells that a CPU and a GPU both recorded in the same image, for each image that ran whole on both. `recapture diff
-results/IMAGE/cpu results/IMAGE/sm_90` shows every cell.{f" Besides the device, these differ: {differing}." if differing else ""}
+results/IMAGE/cpu results/IMAGE/sm_90` shows every cell.{besides}
 
 {grid(["", *(f"torch {pair.release}" for pair in compared)], shown)}"""
 

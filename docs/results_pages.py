@@ -67,7 +67,7 @@ def changes_page() -> str:
     return f"""# Changes explained
 
 {len(changes)} changes between two recorded releases, which the records showed first: {on_gpu} of them on a GPU alone.
-For {confirmed}, a thread, a change or a document confirms what happened. They stand in `suites/transitions.toml`; a test
+For {confirmed}, a thread, a change or a document confirms it. They stand in `suites/transitions.toml`; a test
 compares each with the committed records, and `recapture history CELL` prints those of a cell.
 
 {grid(["releases", "case", "compilers", "change", "what happened", "source"], rows)}"""

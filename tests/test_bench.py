@@ -377,7 +377,6 @@ def test_a_quick_benchmark_waits_less_for_a_process_that_hangs(timeout, quick, l
     assert (options.quickly() if quick else options).process_limit == limit
 
 
-
 def planned(*names):
     """The workloads that a command line selects from two in one file."""
     options = asked(*names)

@@ -15,6 +15,7 @@ from recapture.pool.driver import MOST_RESTARTS
 from recapture.pool.protocol import Begun, Ended
 from recapture.records.verdicts import Verdict
 from recapture.tools.speed.benchmark import RowExecution
+from recapture.tools.speed.earlier_benchmarks import hanging_last
 from recapture.tools.speed.job import Compiled, Outcome
 from recapture.tools.speed.report import render_speedups
 from recapture.tools.speed.results_file import SpeedupsFile
@@ -26,6 +27,22 @@ from recapture.tools.speed.tasks import MEASURE
 ENVIRONMENT = read_speedups(
     Path(__file__).resolve().parents[1] / "results" / "torch2.11.0-cu130" / "cpu" / "speedups-cpu.json"
 ).environment
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+
+
+@pytest.mark.parametrize(
+    ("device", "order"), [("cuda", ["eager", "compile", "jit.trace"]), ("cpu", ["eager", "jit.trace", "compile"])]
+)
+def test_rows_that_hung_on_such_a_device_are_measured_last(tmp_path, device, order):
+    info = WorkloadInfo(spec=ModelSpec(name="densenet121_eval", path="/x.py"), dtype="fp32", hash="h")
+    rows = [
+        PlannedRow(info, Configuration(name, "fp32", "contiguous", dynamic=False), "", compiles=False)
+        for name in ("eager", "jit.trace", "compile")
+    ]
+    (tmp_path / "speedups-cpu.json").write_text("{}")  # cannot be read, which decides nothing
+    ordered = hanging_last(rows, device, (tmp_path, RESULTS))
+    assert [row.configuration.compiler for row in ordered] == order
 
 
 class Client:

@@ -23,6 +23,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.base.paths import data_folder
 from recapture.base.text import plural
 from recapture.cases.compilers import EAGER, builtin_compilers
 from recapture.cases.workload_sources import WorkloadInfo
@@ -37,6 +38,7 @@ from recapture.run.outcomes import OutcomeReader
 from recapture.run.preparation import begin_survey, survey
 from recapture.tools.speed import tasks
 from recapture.tools.speed.conditions import GpuSampler
+from recapture.tools.speed.earlier_benchmarks import hanging_last
 from recapture.tools.speed.estimate import Estimate, phases_left
 from recapture.tools.speed.job import Job, Outcome
 from recapture.tools.speed.operators import OperatorTimes, Profile, write_profile
@@ -112,6 +114,7 @@ def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[
                 f"{folder.name}"
             )
         method = _method(options, "fork" if pool.client.fork else "fresh")
+        rows = hanging_last(rows, options.device, (options.results, data_folder("results")))
         file = SpeedupsFile(path, environment, method, rows, resume=options.resume)
         _place_caches(rows, environment, options, path, pool, warn)
         with GpuSampler(enabled=options.device == "cuda") as sampler:

@@ -353,11 +353,12 @@ def test_compilers_with_the_same_words_are_one_line_and_the_worst_comes_first():
 
 def test_segments_cover_the_columns_without_overlap():
     parts = segments(planted(), "PPw.", (0, 1, 2, 3))
-    assert [(part.first, part.last, part.mark, part.tone) for part in parts] == [
-        (0, 1, "P", "right"),
-        (2, 2, "w", "wrong"),
-        (3, 3, ".", "empty"),
+    assert [(part.first, part.width, part.mark, part.tone) for part in parts] == [
+        (0, 2, "P", "right"),
+        (2, 1, "w", "wrong"),
+        (3, 1, ".", "empty"),
     ]
+    assert [(part.first, part.width) for part in segments(planted(), "P..P", (0, 3))] == [(0, 2)]
 
 
 def test_shares_of_a_bar_fill_it_and_an_interval_holds_its_point():
@@ -411,6 +412,28 @@ def test_every_page_is_well_formed_and_names_itself(files):
         assert [tag for tag, _ in tags].count("h1") == 1
         titles.add(re.search("<title>(.*?)</title>", text)[1])
     assert len(titles) == len(pages)
+
+
+def test_releases_that_only_a_gpu_makes_neighbours_have_a_page_and_no_strip_is_wider_than_its_columns():
+    document = planted()
+    branch = document.cases["suite::branch"]
+    older = Environment(release="2.0.1", capability="sm_90", image="torch2.0.1", torch="2.0.1", hardware="H1")
+    compiled = branch.cells["compile"] | {"sm_90": Strip("P.w.", (Run(2, 0, ("value",)),))}
+    cells = branch.cells | {"compile": compiled, "eager": branch.cells["eager"] | {"sm_90": Strip("P.P.")}}
+    cases = document.cases | {"suite::branch": msgspec.structs.replace(branch, cells=cells)}
+    pages = pages_of(dict(site_files(planted(cases=cases, environments=(*document.environments, older)))))
+    assert "1 newly silently wrong" in pages["upgrades/2.0.1-2.10.0.html"]
+    assert "upgrades/2.0.1-2.10.0.html#sm_90-newly_wrong" in pages["releases/2.10.0.html"]
+    assert "upgrades/2.0.1-2.10.0.html" not in pages["releases/2.11.0.html"]
+    widths = []
+    for text in pages.values():
+        for table in re.findall(r'<table class="strips.*?</table>', text, flags=re.DOTALL):
+            columns = table.count('class="release')
+            for row in re.findall(r"<tr data-key.*?</tr>", table):
+                wide = [int(number) for number in re.findall(r'<td colspan="(\d+)"', row)]
+                widths.append(sum(wide) + len(re.findall(r"<td class", row)) == columns)
+    assert len(widths) > 4
+    assert all(widths)
 
 
 def test_every_link_within_the_site_leads_to_a_file_and_a_place_on_it(files):

@@ -376,6 +376,21 @@ def test_every_query_counts_what_the_records_say_and_is_fast(open_page, site, do
         assert statistics.median(milliseconds) < MILLISECONDS, query
 
 
+WIDTHS = """[...document.querySelectorAll("table.strips tbody tr[data-key]")].map((row) => [
+  [...row.querySelectorAll("td")].reduce((sum, cell) => sum + cell.colSpan, 0),
+  row.closest("table").querySelectorAll("thead .release").length,
+])"""
+"""For each row of strips, the columns that its cells take, and the releases of its table."""
+
+
+def test_strips_of_a_query_are_as_wide_as_the_columns_of_their_table(open_page, site):
+    """The releases of a GPU are not neighbours among all releases."""
+    visitor = Visitor(open_page(), site).search("suite:scipy_numpy compiler:compile:reduce-overhead")
+    widths = visitor.page.evaluate(WIDTHS)
+    assert len(widths) > 5
+    assert {wide - columns for wide, columns in widths} == {0}
+
+
 def test_a_query_has_an_address_and_back_returns_to_it(open_page, site):
     page = open_page("index.html#q=compiler%3Aexport%20seq(right%20wrong)")
     visitor = Visitor(page, site).drawn()

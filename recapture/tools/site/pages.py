@@ -219,7 +219,7 @@ class Builder:
         data = self.data
         facts = [self._release_facts(release) for release in data.releases]
         yield self._page("releases.html", "releases.html.j2", title="Releases", facts=facts)
-        for old, new in zip(data.releases, data.releases[1:], strict=False):
+        for old, new in self.site.upgrades:
             yield self._page(
                 f"upgrades/{old}-{new}.html",
                 "upgrade.html.j2",
@@ -242,6 +242,11 @@ class Builder:
                 after=data.releases[index + 1] if index + 1 < len(data.releases) else None,
                 changed=self.changed(before, release) if before else {},
                 changes=self._explained(before, release) if before else [],
+                devices=[
+                    (capability, old, {capability: self.changed(old, release).get(capability, {})})
+                    for (old, new), capability in self.site.upgrades.items()
+                    if new == release and capability is not None
+                ],
                 counts=self._counts(index),
                 environments=[entry for entry in data.environments if entry.release == release],
                 categories=CATEGORIES,
@@ -294,7 +299,7 @@ class Builder:
         return "failing_now_wrong"
 
     def _explained(self, old: str, new: str) -> list[data_module.Change]:
-        """Return the changes that were looked into and happened between two neighbouring releases."""
+        """Return the changes that were looked into and happened between two releases that follow one another."""
         return [change for change in self.data.changes if change.last == old and change.first == new]
 
     def _environments(self, old: str, new: str) -> dict[str, list[tuple[str, str, str]]]:

@@ -80,7 +80,7 @@ def _pages(site: Site) -> Iterator[tuple[str, str, str, str, str]]:
     for release in data.releases:
         short = release.rpartition(".")[0]
         yield "release", release, f"releases/{release}.html", "What this release changed", f"{short} upgrade release"
-    for old, new in zip(data.releases, data.releases[1:], strict=False):
+    for old, new in site.upgrades:
         both = f"{old.rpartition('.')[0]} {new.rpartition('.')[0]} {old} {new} upgrade diff"
         yield "upgrade", f"{old} → {new}", f"upgrades/{old}-{new}.html", "Every cell that changed", both
     for name, compiler in data.compilers.items():

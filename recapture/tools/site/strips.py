@@ -25,22 +25,17 @@ PHRASES = {
 
 
 class Segment(NamedTuple):
-    """Neighbouring releases with one mark: the indexes of the first and the last, and what the page shows of them.
+    """Neighbouring releases with one mark: the index of the first, how many they are, and what the page shows of them.
 
     `target` is the cell whose records it opens, where the row is not that of a cell.
     """
 
     first: int
-    last: int
+    width: int
     mark: str
     tone: str
     label: str
     target: str = ""
-
-    @property
-    def width(self) -> int:
-        """The number of releases."""
-        return self.last - self.first + 1
 
 
 def segments(data: Data, marks: str, columns: Sequence[int]) -> list[Segment]:
@@ -50,7 +45,7 @@ def segments(data: Data, marks: str, columns: Sequence[int]) -> list[Segment]:
         indexes = list(group)
         facts = data.marks.get(mark)
         tone, label = ("empty", "not recorded") if facts is None else (facts.tone, facts.short)
-        parts.append(Segment(indexes[0], indexes[-1], mark, tone, label))
+        parts.append(Segment(indexes[0], len(indexes), mark, tone, label))
     return parts
 
 

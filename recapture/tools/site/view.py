@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -113,6 +114,19 @@ class Site:
         for environment in sorted(environments, key=lambda environment: environment.bare):
             images.setdefault(environment.capability, {}).setdefault(environment.release, environment.image)
         return images
+
+    @cached_property
+    def upgrades(self) -> dict[tuple[str, str], str | None]:
+        """The pairs of releases that have a page: neighbours, and those that only the results of a GPU make neighbours.
+
+        Each has that GPU's capability, or None for neighbours.
+        """
+        pairs: dict[tuple[str, str], str | None] = dict.fromkeys(itertools.pairwise(self.data.releases))
+        for capability in self.data.capabilities:
+            recorded = [release for release in self.data.releases if release in self.images.get(capability, {})]
+            for pair in itertools.pairwise(recorded):
+                pairs.setdefault(pair, capability)
+        return pairs
 
     @property
     def newest(self) -> str:

@@ -729,9 +729,8 @@ function frontPage(common) {
   }
 
   let few = false; // whether the table that is drawn has so few columns that words fit in each
-  function segment(marks, from, to, link, next) {
+  function segment(marks, from, width, link, next) {
     const facts = common.marks[marks[from]];
-    const width = to - from + 1;
     const cell = element("td", { colspan: width, class: `t-${facts ? facts.tone : "empty"}${next}` });
     if (facts) cell.append(element(link ? "a" : "div", { href: link && link(from), class: width < 3 && !few ? "short" : null }, element("span", {}, facts.short)));
     return cell;
@@ -743,7 +742,7 @@ function frontPage(common) {
     let start = 0;
     for (let at = 1; at <= columns.length; at += 1) {
       if (at === columns.length || marks[columns[at]] !== marks[columns[start]]) {
-        made.push(segment(marks, columns[start], columns[at - 1], link, next && !start ? " next" : ""));
+        made.push(segment(marks, columns[start], at - start, link, next && !start ? " next" : ""));
         start = at;
       }
     }

@@ -200,7 +200,7 @@ class Verdict(str, Enum):
         ),
     )
     """This torch has no such API, or the case needs a newer torch or another package. Or eager cannot run the example
-    of a generated case, dies, or fails an assertion on the GPU, after which the process cannot use it."""
+    of a generated case, dies, does not end, or fails an assertion on the GPU, after which the process cannot use it."""
     ENVIRONMENT = (
         "environment",
         VerdictFacts(group="not run", tone="none", mark=Mark("!", "the machine is at fault"), skipped=True),

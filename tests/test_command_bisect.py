@@ -302,6 +302,7 @@ def test_status_125_is_no_answer_and_a_mixture_that_breaks_otherwise_is_none_eit
         (("--good", "2.6.0", "--", "true"), "belong together"),
         (("--across", "2.66", "--", "true"), "no image has torch '2.66'"),
         (("--no-run", "--", "true"), "are for a cell"),
+        (("--test", "gone.py::test_it", "--", "pytest"), "--test gone.py::test_it: there is no file gone.py here"),
         (("--yes", "--across", "2.6.0,2.7.0", "--", "no-such-program"), "'no-such-program' cannot be run"),
     ],
 )

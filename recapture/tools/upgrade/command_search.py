@@ -64,7 +64,6 @@ class CommandSearchOptions:
         metavar="N",
         help="With --metric: runs of the command in an environment.",
     )
-
     measure: Measure | None = option(
         "--measure",
         default=None,
@@ -107,6 +106,8 @@ def bisect_words(
         raise UsageError(f"--measure compile-instructions: this machine counts no instructions of a process: {why}")
     line = _line(find_places(search.across or "all", options.index), good, bad, options.index)
     root = Path.cwd()
+    if search.test is not None:
+        _check_test(search.test, root)
     state = options.folder("bisect", words, root)
     rounds = options.rounds(words, root, state)
     absent = [place.name for place in line if not rounds.places.has(place)]
@@ -131,6 +132,17 @@ def bisect_words(
         print_json({"sentence": report.sentence, **_plain(report)})
     else:
         _print(report)
+
+
+def _check_test(test: str, root: Path) -> None:
+    """Raise UsageError for a test of a file that does not exist, before environments are made.
+
+    Ids of pytest are relative to its root, which can be a folder above. Whether the file has the test, pytest alone
+    knows: a class can inherit it.
+    """
+    file = test.partition("::")[0]
+    if not any((folder / file).is_file() for folder in (root, *root.parents)):
+        raise UsageError(f"--test {shorten(test, 80)}: there is no file {shorten(file, 60)} here")
 
 
 def _searched(runs: Search, line: Sequence[Place], state: Path, *, trusted: bool) -> BisectReport:

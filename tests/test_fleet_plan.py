@@ -78,6 +78,8 @@ def test_a_plan_of_everything_has_every_image_and_what_earlier_runs_took(capsys)
         (["plan", "--image", "torch2.6"], "no image 'torch2.6'"),
         (["plan", "--shards", "0"], "--shards"),
         (["plan", "--gpu", "h100"], "--gpu is for --device cuda"),
+        (["plan", "-k", "nothing_has_this_name"], "nothing to plan: no case matches the selection"),
+        (["plan", "control_flow::gone"], "nothing to plan: no case matches the selection"),
         (["plan", "--device", "cuda"], "needs the type of GPU"),
         (["plan", "--device", "cuda", "--gpu", "h1000"], "unknown type of GPU 'h1000'"),
         (["plan", "--device", "cuda", "--gpu", "v100", "--image", "torch2.15.0-cu132"], "no image runs on v100"),

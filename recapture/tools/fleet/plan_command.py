@@ -16,6 +16,7 @@ from recapture.base.paths import data_folder
 from recapture.base.text import duration_text, plural
 from recapture.cases.collection import shipped_suites
 from recapture.cases.compilers import builtin_compilers
+from recapture.cases.source import defined_names
 from recapture.command.in_images import typed_words
 from recapture.command.matrix_options import MatrixOptions
 from recapture.command.options import PathParameter, console, takes
@@ -96,7 +97,7 @@ def typed_work(context: click.Context, options: RunOptions, matrix: MatrixOption
     if options.device == "cuda" and not matrix.gpus:
         raise UsageError("--device cuda needs the type of GPU: name it with --gpu, such as h100")
     without = (*OWN, *declared(MatrixOptions), *declared(SlurmOptions))
-    return work_of(
+    work = work_of(
         matrix.images,
         options,
         via=matrix.inside,
@@ -105,6 +106,27 @@ def typed_work(context: click.Context, options: RunOptions, matrix: MatrixOption
         gpus=matrix.gpus,
         results=data_folder("results"),
     )
+    if all(image.cells is None for image in work.images):  # no run has recorded what is selected
+        _check_selection(options)
+    return work
+
+
+def _check_selection(options: RunOptions) -> None:
+    """Raise UsageError if no case is selected, as far as can be seen without importing a suite.
+
+    That is not far for suites that are the user's: their cases may be made by a loop, or imported.
+    """
+    suites = options.selection.suites
+    if not set(suites) <= set(shipped_suites()):
+        return
+    defined = (
+        (suite.name, name)
+        for suite in suites
+        for name in defined_names(suite.path.read_text(encoding="utf-8"), imports=False)
+    )
+    keyword = options.keyword or (lambda _: True)
+    if not any(options.selection.admits_case(suite, name) and keyword(f"{suite}::{name}") for suite, name in defined):
+        raise UsageError("nothing to plan: no case matches the selection")
 
 
 def _print_work(terminal: Console, work: MatrixWork) -> None:

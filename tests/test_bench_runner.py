@@ -24,11 +24,8 @@ from recapture.tools.speed.selection import BenchOptions
 from recapture.tools.speed.speedups import Conditions, Configuration, Costs, Reasons, Series, Start, read_speedups
 from recapture.tools.speed.tasks import MEASURE
 
-ENVIRONMENT = read_speedups(
-    Path(__file__).resolve().parents[1] / "results" / "torch2.11.0-cu130" / "cpu" / "speedups-cpu.json"
-).environment
-
 RESULTS = Path(__file__).resolve().parents[1] / "results"
+ENVIRONMENT = read_speedups(RESULTS / "torch2.11.0-cu130" / "cpu" / "speedups-cpu.json").environment
 
 
 @pytest.mark.parametrize(

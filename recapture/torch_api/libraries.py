@@ -41,9 +41,8 @@ def _undo(library: Any) -> None:
             own.clear()  # else the end of the object would clear what is registered by then
     if library.kind != "IMPL":  # torch keeps the operators that were looked up; later releases' `_destroy` forgets them
         _forget(vars(torch.ops), library)
-        getattr(
-            library, "_op_defs", set()
-        ).clear()  # else the end of the object would forget those of the next execution
+        # From torch 2.14 on, the end of the object forgets them by name, also those of the next execution.
+        getattr(library, "_op_defs", set()).clear()
 
 
 def _forget(namespaces: dict[str, Any], library: Any) -> None:

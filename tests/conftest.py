@@ -24,6 +24,7 @@ from marking import (  # noqa: F401 - hooks of pytest
 from planted_machine import Planted
 from planted_own_code import served  # noqa: F401 - a fixture
 from planted_scripts import mine, printed, restored, run_script  # noqa: F401 - fixtures
+from planted_upgrades import planted_releases, project  # noqa: F401 - fixtures
 
 from recapture.command.main import _run
 from recapture.pool import worker_pool

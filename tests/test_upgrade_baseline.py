@@ -1,0 +1,165 @@
+"""`upgrade` with the file of a baseline: writing it, comparing with it, and the files that users copy to do so."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+from planted_upgrades import COMPILED, REPOSITORY, SUITE, run, write
+
+from recapture.command.main import _run
+from recapture.report.markdown_writer import to_markdown
+from recapture.tools.upgrade import compile_counts
+from recapture.tools.upgrade.comparison import Group
+from recapture.tools.upgrade.outcomes import failure
+from recapture.tools.upgrade.upgrade import BASELINE_FILE, Comparison, UpgradeReport
+from recapture.tools.upgrade.upgrade_report import upgrade_document
+
+
+def test_a_file_that_the_baseline_cannot_import_is_told_with_its_reason(project, capsys):
+    write(project, "import no_such_module\ndef test_a(): pass")
+    words = ("upgrade", "--across", "here", "--runs", "1", "--write-baseline", "b.json")
+    assert _run([*words, "--", sys.executable, "-m", "pytest", "-q"]) == 0
+    out, err = capsys.readouterr()
+    assert err.endswith("recapture: wrote b.json: the outcomes on here\n")
+    assert out.startswith("1 file cannot be collected on here itself\n")
+    assert "test_it.py: ModuleNotFoundError: No module named 'no_such_module'" in out
+
+
+@pytest.mark.parametrize(
+    ("baseline", "fact"),
+    [("2.6.0", "raised in torch 2.6.0 → 2.9.1"), (BASELINE_FILE, "2.9.1, unless your code changed")],
+)
+def test_a_baseline_file_may_be_older_than_the_code(baseline, fact):
+    group = Group(category="newly_failing", failure=failure("E", "x"), tests=("a",), cause="torch 2.6.0 → 2.9.1")
+    place = Comparison(
+        name="2.9.1", image="", pinned=True, against="2.6.0", planned=1, recorded=1, counts={}, groups=(group,)
+    )
+    report = UpgradeReport(
+        command=("true",), baseline=baseline, fails_itself="", uncollected=(), places=(place,), flaky=()
+    )
+    lines = to_markdown(upgrade_document(report)).splitlines()
+    assert [line for line in lines if line.endswith(fact)]
+
+
+@pytest.mark.slow
+def test_a_baseline_has_the_same_bytes_each_time_and_fails_on_what_is_new(planted_releases, project, capsys):
+    write(project, SUITE)
+    assert run(capsys, "--across", "2.6.0", "--runs", "1", "--write-baseline", "one.json")[0] == 0
+    assert run(capsys, "--across", "2.6.0", "--runs", "1", "--again", "--write-baseline", "two.json")[0] == 0
+    _, _, told = run(capsys, "--across", "2.6.0,2.9.1", "--runs", "1", "--write-baseline", "both.json")
+    assert (
+        "wrote both.json: the outcomes on 2.6.0, 2.9.1; a comparison with it accepts what is worse: 3 on 2.9.1" in told
+    )
+    assert (project / "one.json").read_bytes() == (project / "two.json").read_bytes()
+    words = ("--baseline", "one.json", "--confirm", "1")
+    assert run(capsys, "--across", "2.6.0", *words)[0] == 0
+    status, out, _ = run(capsys, "--across", "2.9.1", *words)
+    assert status == 1
+    assert out.startswith("3 tests worse on 2.9.1, 2 causes")
+    assert "torch 2.6.0 → 2.9.1" in " ".join(out.split())
+    assert "of CUDA" not in out  # a package that the file does not have may be the same on both sides
+
+
+FLAKES = "import random\n" + "".join(
+    f"def test_{number}(): assert random.random() > {share}\n"
+    for number, share in enumerate((0.05, 0.2, 0.4, 0.5, 0.6) * 2)
+)
+
+
+@pytest.mark.slow
+def test_flakes_are_never_blamed(project, capsys, tmp_path):
+    """Ten flakes in twenty comparisons of one environment with itself."""
+    write(project, FLAKES)
+    blamed = 0
+    for number in range(20):
+        words = ("--across", "here", "--runs", "3", "--state", f"s{number}", "--write-baseline", "b.json")
+        assert run(capsys, *words)[0] == 0
+        status, _, _ = run(capsys, "--across", "here", "--baseline", "b.json", "--state", f"t{number}")
+        blamed += status
+    assert blamed == 0
+
+
+def test_a_function_with_more_breaks_than_the_baseline_fails_the_gate(project, capsys):
+    write(project, COMPILED.replace("SIZES", "(2,)").replace("    torch._dynamo.graph_break()\n", ""))
+    words = ("upgrade", "--across", "here", "--confirm", "0", "--runs", "1", "--frames")
+    python = ("--", sys.executable, "-m", "pytest", "-q")
+    assert _run([*words, "--write-baseline", "b.json", *python]) == 0
+    assert json.loads((project / "b.json").read_text())["releases"]["here"]["frames"] == {}
+    capsys.readouterr()
+    gate = ("upgrade", "--across", "here", "--baseline", "b.json", *python)
+    assert _run(gate) == 0
+    capsys.readouterr()
+    write(project, COMPILED.replace("SIZES", "(2,)"))
+    assert _run(gate) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("1 function with more graph breaks or recompiles on here")
+    assert "test_it.py:helper: 0 breaks, 0 recompiles → 1 break, 0 recompiles" in out
+    assert _run([*words, "--write-baseline", "b.json", *python]) == 0
+    assert json.loads((project / "b.json").read_text())["releases"]["here"]["frames"] == {
+        "test_it.py:helper": {"breaks": 1}
+    }
+
+
+def test_what_an_old_torch_does_not_tell_is_unknown_and_not_zero(project, capsys, monkeypatch):
+    write(project, COMPILED.replace("SIZES", "(2,)"))
+    words = ("upgrade", "--across", "here", "--confirm", "0", "--runs", "1", "--frames")
+    python = ("--", sys.executable, "-m", "pytest", "-q")
+    with monkeypatch.context() as patch:
+        patch.setattr(compile_counts, "FIRST_TRACED", Version("99"))
+        assert _run([*words, "--write-baseline", "b.json", *python]) == 0
+        assert "graph breaks and recompiles are unknown: torch is older than 99 on here" in capsys.readouterr().out
+    assert json.loads((project / "b.json").read_text())["releases"]["here"]["frames"] is None
+    assert _run(["upgrade", "--across", "here", "--baseline", "b.json", "--again", *python]) == 0
+    out = capsys.readouterr().out
+    assert "graph breaks and recompiles are unknown: torch is older than" in out
+    assert "0 breaks" not in out
+    (project / "b.json").write_text((project / "b.json").read_text().replace(',\n   "frames": null', ""))
+    assert _run(["upgrade", "--across", "here", "--baseline", "b.json", "--frames", *python]) == 0
+    assert "are unknown: they were not counted in here of the baseline file" in capsys.readouterr().out
+
+
+# the files that users copy
+
+
+EXAMPLE = REPOSITORY / "examples" / "gate_your_tests"
+
+
+def test_the_workflow_is_one_that_github_accepts_and_its_command_is_one_that_recapture_has(capsys):
+    program = shutil.which("actionlint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert program, "actionlint comes with the development dependencies"
+    path = EXAMPLE / "torch-tests.yml"
+    done = subprocess.run([program, path], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+    workflow = importlib.import_module("yaml").safe_load(path.read_text(encoding="utf-8"))
+    (line,) = (
+        step["run"] for step in workflow["jobs"]["upgrade"]["steps"] if "recapture upgrade" in step.get("run", "")
+    )
+    for name, value in workflow["env"].items():
+        line = line.replace(f"${name}", value)
+    words = shlex.split(line.replace("\\\n", " ").partition("recapture ")[2].partition(" > ")[0])
+    assert _run(words) == 2  # there is no baseline here; every option is known
+    assert "recapture-baseline.json" in capsys.readouterr().err
+
+
+def test_the_hook_of_pre_commit_runs_here(project, capsys):
+    hooks = importlib.import_module("yaml").safe_load((EXAMPLE / "pre-commit-config.yaml").read_text(encoding="utf-8"))
+    ((hook,),) = (repository["hooks"] for repository in hooks["repos"])
+    words = shlex.split(hook["entry"])
+    assert (words[0], hook["language"]) == ("recapture", "system")
+    (project / "tests").mkdir()
+    write(project, "def test_it(): pass", "tests/test_it.py")
+    python = [sys.executable if word == "python" else word for word in words[1:]]
+    baseline = [word.replace("--baseline", "--write-baseline") for word in python]
+    assert _run([baseline[0], "--runs", "1", *baseline[1:]]) == 0
+    assert _run([python[0], "--confirm", "0", *python[1:]]) == 0
+    write(project, "def test_it(): assert False", "tests/test_it.py")
+    assert _run([python[0], "--confirm", "0", *python[1:]]) == 1

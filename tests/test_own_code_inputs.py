@@ -5,6 +5,8 @@ import enum
 
 import torch
 
+from recapture.judge.snapshot import snapshot_of
+from recapture.tools.check.same_arguments import same_arguments, same_ranks
 from recapture.tools.check.variants import derive, variants
 
 
@@ -142,3 +144,23 @@ def test_integers_on_a_gpu_only_get_values_that_the_example_has():
     x = torch.tensor([1, 2, 3])
     assert derive("negated", (x,))[0].tolist() == [-1, -2, -3]
     assert derive("negated", (x,), careful=True)[0] is x
+
+
+def test_arguments_are_the_same_bit_by_bit_and_with_the_same_strides():
+    ones = torch.ones(2, 2)
+
+    def same(left, right):
+        return same_arguments(snapshot_of(left), snapshot_of(right))
+
+    assert same((ones, [1, {"a": ones}]), (ones.clone(), [1, {"a": ones.clone()}]))
+    others = (ones * 2, ones.double(), torch.ones(2, 3), ones.as_strided((2, 2), (1, 2)), ones.clone().requires_grad_())
+    assert not any(same((ones,), (other,)) for other in (*others, 1, None))
+    assert not same((1, 2), (1, 3))
+    assert not same({"a": ones}, {"b": ones})
+
+
+def test_ranks_are_compared_at_the_places_that_both_arguments_have():
+    flat, square = torch.ones(2), torch.ones(2, 2)
+    assert same_ranks(snapshot_of((flat, {"a": square})), snapshot_of((torch.ones(9), {"a": square.double()})))
+    assert not same_ranks(snapshot_of((flat, {"a": square})), snapshot_of((flat, {"a": flat})))
+    assert same_ranks(snapshot_of({"a": flat}), snapshot_of({"b": square}))

@@ -13,9 +13,10 @@ from recapture.records.directories import Results
 from recapture.records.record import ErrorInfo, Record, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.report.cell_filter import CellFilter
-from recapture.report.conformance_report import captures, model_captures, render_conformance
+from recapture.report.conformance_report import render_conformance
 from recapture.report.groups import is_static_refusal, static_refusals
 from recapture.report.markdown_writer import to_markdown
+from recapture.report.model_captures import captures, model_captures
 
 
 def record(case, compiler="export", verdict=Verdict.PASS, **more):

@@ -20,7 +20,7 @@ from recapture.records.difference import Difference
 from recapture.records.record import ErrorInfo, Record, read_jsonl, write_jsonl
 from recapture.records.verdicts import Verdict
 from recapture.report.history import PackageChange, TurnEntry, history, turning_points
-from recapture.tools.compare.diff_report import changed_words, failure_words, only_wording
+from recapture.tools.compare.failure_changes import changed_words, failure_words, only_wording
 from recapture.tools.upgrade.cell_bisect import may_run, mixed_lock, search_packages, search_releases
 
 RESULTS = REPOSITORY / "results"

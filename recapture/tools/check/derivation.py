@@ -31,6 +31,7 @@ from recapture.tools.check.comparisons import compared
 from recapture.tools.check.input_changes import BELOW_ZERO, FAR_BEYOND, tensors_in, unchangeable_in
 from recapture.tools.check.operators import own_operators
 from recapture.tools.check.request import CheckRequest
+from recapture.tools.check.same_arguments import same_arguments, same_ranks
 from recapture.tools.check.source_facts import INSTALLED, ImportsOfTarget, about_nonfinite, codes_of, mined
 from recapture.tools.check.variants import derive, variants
 from recapture.torch_api.compat import is_out_of_memory, seed_everything
@@ -568,40 +569,6 @@ def _has_a_name(built: Any) -> bool:
 
 def _line(error: BaseException) -> str:
     return shorten(encodable(one_line(safe_text(error))), 600)
-
-
-# --- likeness of arguments -------------------------------------------------------------------------------------------
-
-
-def same_arguments(left: Any, right: Any) -> bool:
-    """Whether two descriptions of arguments are of the same arguments, bit by bit, with the same strides."""
-    import torch
-
-    if (left.type, left.scalar, left.children is None) != (right.type, right.scalar, right.children is None):
-        return False
-    if (left.tensor is None) != (right.tensor is None):
-        return False
-    if left.tensor is not None:
-        first, second = left.tensor, right.tensor
-        alike = all(
-            getattr(first, key) == getattr(second, key) for key in ("dtype", "shape", "stride", "requires_grad")
-        )
-        if not alike or (first.data is None) != (second.data is None):
-            return False
-        if first.data is not None and not torch.equal(first.data, second.data):
-            return False
-    items, others = left.children or (), right.children or ()
-    return [key for key, _ in items] == [key for key, _ in others] and all(
-        same_arguments(item, other) for (_, item), (_, other) in zip(items, others, strict=True)
-    )
-
-
-def same_ranks(left: Any, right: Any) -> bool:
-    """Whether tensors at the same places of two descriptions have equal numbers of dimensions."""
-    if left.tensor is not None and right.tensor is not None:
-        return len(left.tensor.shape) == len(right.tensor.shape)
-    others = dict(right.children or ())
-    return all(same_ranks(item, others[key]) for key, item in left.children or () if key in others)
 
 
 PREPARE = task_name(prepare)

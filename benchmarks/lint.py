@@ -135,13 +135,13 @@ def read(file: Path) -> list[Checked]:
 def warnings_of(target: str, linter: Linter) -> list[LintWarning]:
     """Return the warnings about the code of a target: of its function or class, and of what it calls in its file."""
     place = all_targets()[target]
-    thing = made(place.line, place.file)
-    code: Any = thing if inspect.isroutine(thing) else type(thing).forward
+    built = made(place.line, place.file)
+    code: Any = built if inspect.isroutine(built) else type(built).forward
     code = inspect.unwrap(getattr(code, "__func__", code))
     path = Path(inspect.getsourcefile(code) or "")
     first = code.__qualname__.partition(".")[0]
     names = reached(path, first)
-    return [one for one in linted(linter, path) if one.function.partition(".")[0] in names]
+    return [warning for warning in linted(linter, path) if warning.function.partition(".")[0] in names]
 
 
 @cache
@@ -185,7 +185,7 @@ def announced(rows: dict[str, dict[str, CheckRow]]) -> list[Announced]:
     """Return the warnings about every checked target, by compiler."""
     linter = linter_for(tuple(dict.fromkeys(name for cells in rows.values() for name in cells)))
     return [
-        Announced(target, compiler, tuple(one for one in warnings if compiler in one.compilers))
+        Announced(target, compiler, tuple(warning for warning in warnings if compiler in warning.compilers))
         for target, cells in rows.items()
         for warnings in [warnings_of(target, linter)]
         for compiler in cells

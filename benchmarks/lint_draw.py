@@ -95,12 +95,12 @@ def definitions(file: str) -> list[tuple[str, Any]]:
         module = importlib.import_module(file)
     except BaseException:
         return []
-    own = {name: thing for name, thing in vars(module).items() if getattr(thing, "__module__", "") == file}
+    own = {name: value for name, value in vars(module).items() if getattr(value, "__module__", "") == file}
     return sorted(
-        (name, thing)
-        for name, thing in own.items()
-        if inspect.isfunction(thing)
-        or (inspect.isclass(thing) and issubclass(thing, torch.nn.Module) and "forward" in vars(thing))
+        (name, value)
+        for name, value in own.items()
+        if inspect.isfunction(value)
+        or (inspect.isclass(value) and issubclass(value, torch.nn.Module) and "forward" in vars(value))
     )
 
 
@@ -108,7 +108,11 @@ def required(function: Any) -> list[inspect.Parameter]:
     """Return the parameters that a call has to give."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [*inspect.signature(function).parameters.values()]
-    return [each for each in parameters if each.default is each.empty and each.kind in kinds and each.name != "self"]
+    return [
+        parameter
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind in kinds and parameter.name != "self"
+    ]
 
 
 def tried(parameter: inspect.Parameter) -> list[str]:
@@ -153,28 +157,28 @@ def inputs_for(function: Any, call: Any) -> str:
     return ""
 
 
-def target_of(file: str, name: str, thing: Any) -> str:
+def target_of(file: str, name: str, target: Any) -> str:
     """Return the line of a target: its place and its inputs; empty if it cannot be called."""
-    if inspect.isfunction(thing):
-        inputs = inputs_for(thing, thing)
+    if inspect.isfunction(target):
+        inputs = inputs_for(target, target)
         return f"{file}:{name} {inputs}" if inputs else ""
     for arguments in CONSTRUCTOR:
         try:
-            module = thing(*ast.literal_eval(f"[{arguments}]")).eval()
+            module = target(*ast.literal_eval(f"[{arguments}]")).eval()
         except Exception:  # noqa: S112 - another constructor
             continue
         if sum(parameter.numel() for parameter in module.parameters()) > 200_000:
             continue
-        inputs = inputs_for(thing.forward, module)
+        inputs = inputs_for(target.forward, module)
         if inputs:
             return f"{file}:{name}({arguments}).eval() {inputs}"
     return ""
 
 
-def source_of(thing: Any) -> str:
+def source_of(target: Any) -> str:
     """Return the code of a target without its name and docstring: copies of it are one target."""
-    owner: Any = thing if inspect.isclass(thing) else type(thing)
-    code = thing if inspect.isroutine(thing) else owner.forward
+    owner: Any = target if inspect.isclass(target) else type(target)
+    code = target if inspect.isroutine(target) else owner.forward
     tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(code))))
     body = getattr(tree.body[0], "body", [])
     return "\n".join(
@@ -204,16 +208,16 @@ def main(seed: int, libraries: tuple[str, ...]) -> None:
         for file in files:
             if drawn >= share:
                 break
-            things = definitions(file)
-            random.Random(f"{seed} {file}").shuffle(things)  # noqa: S311
+            targets = definitions(file)
+            random.Random(f"{seed} {file}").shuffle(targets)  # noqa: S311
             of_file = 0
-            for name, thing in things:
+            for name, target in targets:
                 if f"{file}:{name}" in known or of_file >= MOST_OF_A_FILE or drawn >= share:
                     continue
                 try:
-                    source = source_of(thing)
+                    source = source_of(target)
                     with time_limit(SECONDS * 10), contextlib.redirect_stdout(io.StringIO()):
-                        line = "" if source in seen else target_of(file, name, thing)
+                        line = "" if source in seen else target_of(file, name, target)
                 except Exception:  # noqa: S112 - no source, or too slow
                     continue
                 if line:

@@ -135,8 +135,8 @@ def main() -> int:
         seed=arguments.seed,
     )
     generation = generate(options, lambda text: print(text, file=sys.stderr, flush=True))
-    found = facts_of(generation)
-    print(to_markdown(document(found)))
+    facts = facts_of(generation)
+    print(to_markdown(document(facts)))
     files = [
         arguments.folder / "suites" / f"{suite.name}.py"
         for suite in generation.suites.values()
@@ -163,9 +163,9 @@ def main() -> int:
         print(f"{number} disagreements: {reason}.")
     for disagreement in unknown:
         print(f"  {disagreement.record.cell}: judge {disagreement.judged[:160]}; plain check {disagreement.plain}")
-    new = [family for family in found.families if not family.known]
-    print(f"\n{found.operators} operators, {found.programs} programs, {found.cells} cells.")
-    print(f"{len(found.families)} families, {len(new)} without a reason.")
+    new = [family for family in facts.families if not family.known]
+    print(f"\n{facts.operators} operators, {facts.programs} programs, {facts.cells} cells.")
+    print(f"{len(facts.families)} families, {len(new)} without a reason.")
     print(f"{reasons.total() + len(unknown)} disagreements, {len(unknown)} without a reason.")
     return 1 if new or unknown else 0
 

@@ -115,12 +115,12 @@ def _unlike(actual: Any, expected: Any) -> str | None:
 
     if type(actual[0]) is not type(expected[0]):
         return "type"
-    for name, one, other in zip(("result", "arguments", "gradients"), actual, expected, strict=True):
-        if name == "gradients" and [part is None for part in one] != [part is None for part in other]:
+    for name, left, right in zip(("result", "arguments", "gradients"), actual, expected, strict=True):
+        if name == "gradients" and [part is None for part in left] != [part is None for part in right]:
             return "gradients"
         try:
             torch.testing.assert_close(
-                _comparable(one), _comparable(other), equal_nan=True, check_stride=False, check_device=True
+                _comparable(left), _comparable(right), equal_nan=True, check_stride=False, check_device=True
             )
         except AssertionError:
             return name
@@ -133,8 +133,8 @@ def _comparable(value: Any) -> Any:
     from torch.utils import _pytree as pytree
 
     flat = pytree.tree_leaves(value)
-    kept = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in flat]
-    return [leaf for leaf in kept if isinstance(leaf, (torch.Tensor, int, float, complex))]
+    detached = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in flat]
+    return [leaf for leaf in detached if isinstance(leaf, (torch.Tensor, int, float, complex))]
 
 
 def check_file(path: Path, compilers: Iterable[str]) -> Iterator[tuple[str, str, str]]:

@@ -21,9 +21,9 @@ def plain(text: str) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"([*_<>\[\]\\])", r"\\\1", part) for part in parts)
 
 
-def docstring(thing: object) -> str:
+def docstring(documented: object) -> str:
     """Return a docstring as Markdown paragraphs."""
-    return "\n\n".join(plain_block(part) for part in (inspect.getdoc(thing) or "").split("\n\n"))
+    return "\n\n".join(plain_block(part) for part in (inspect.getdoc(documented) or "").split("\n\n"))
 
 
 def plain_block(text: str) -> str:
@@ -36,11 +36,11 @@ def plain_block(text: str) -> str:
     return "\n".join("- " + plain(item) for item in re.split(r"^- ", text, flags=re.MULTILINE)[1:])
 
 
-def member_docs(thing: type) -> dict[str, str]:
+def member_docs(owner: type) -> dict[str, str]:
     """Return the docstrings below the fields of a class."""
-    body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(thing))).body[0]
+    body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner))).body[0]
     if not isinstance(body, ast.ClassDef):
-        raise TypeError(thing)
+        raise TypeError(owner)
     docstrings: dict[str, str] = {}
     for before, after in zip(body.body, body.body[1:], strict=False):
         target = before.targets[0] if isinstance(before, ast.Assign) else getattr(before, "target", None)

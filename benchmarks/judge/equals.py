@@ -316,7 +316,7 @@ def unrolled_recurrences(fn: Any, example: Any) -> Any:  # noqa: ARG001
 
 def _dense(func: Any, *args: Any) -> Any:
     """Compute with dense tensors in place of sparse ones."""
-    return func(*(each.to_dense() if isinstance(each, torch.Tensor) and _is_sparse(each) else each for each in args))
+    return func(*(arg.to_dense() if isinstance(arg, torch.Tensor) and _is_sparse(arg) else arg for arg in args))
 
 
 def _is_sparse(tensor: torch.Tensor) -> bool:
@@ -351,7 +351,7 @@ class _Stored(TorchDispatchMode):  # type: ignore[misc]
             aten._sparse_sum.dim: _dense_sum,  # noqa: SLF001
             aten.dequantize.self: _by_hand,
         }
-        stored = [each for each in args if isinstance(each, torch.Tensor) and (_is_sparse(each) or each.is_quantized)]
+        stored = [arg for arg in args if isinstance(arg, torch.Tensor) and (_is_sparse(arg) or arg.is_quantized)]
         way = ways.get(func) if stored and not kwargs else None
         return func(*args, **(kwargs or {})) if way is None else way(func, *args)
 

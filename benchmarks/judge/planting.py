@@ -288,8 +288,10 @@ def clearly_different(first: Any, second: Any) -> bool:
     if isinstance(first, torch.Tensor):
         if first.shape != second.shape or first.dtype != second.dtype or first.layout != second.layout:
             return True
-        first, second = (each.detach().dequantize() if each.is_quantized else each.detach() for each in (first, second))
-        first, second = (each.to_dense() if each.layout != torch.strided else each for each in (first, second))
+        first, second = (
+            tensor.detach().dequantize() if tensor.is_quantized else tensor.detach() for tensor in (first, second)
+        )
+        first, second = (tensor.to_dense() if tensor.layout != torch.strided else tensor for tensor in (first, second))
         if not (first.is_floating_point() or first.is_complex()) or first.numel() == 0:
             return not torch.equal(first, second)
         kind = torch.complex128 if first.is_complex() else torch.float64

@@ -50,7 +50,11 @@ class LockPlan(NamedTuple):
 def image_plan(image: Image, tools: Tools) -> LockPlan:
     """Return the plan of an image's lock: the packages under test, pinned exactly, and recapture's dependencies."""
     elsewhere = {*tools.with_torch, *tools.outside_images}
-    own = [str(each) for each in _pyproject()["project"]["dependencies"] if _name(each) not in elsewhere]
+    own = [
+        str(requirement)
+        for requirement in _pyproject()["project"]["dependencies"]
+        if _name(requirement) not in elsewhere
+    ]
     later = {_name(requirement): tools.cutoff for requirement in own} | image.newer
     options = ["--python-version", image.python, "--python-platform", tools.platform, *_OPTIONS]
     options += ["--exclude-newer", _instant(image.cutoff)]

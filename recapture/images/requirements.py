@@ -168,8 +168,8 @@ def _lines(path: Path, read: set[Path], depth: int = 0) -> Iterator[tuple[Path, 
         elif links := _FIND_LINKS.fullmatch(words):
             place = _unquoted(links["place"])
             # A path is relative to the file that has it; the line will stand in another one.
-            kept = "://" in place or place.startswith("${")  # a variable, which uv replaces
-            yield path, f"--find-links {place if kept else path.parent.absolute() / place}"
+            is_complete = "://" in place or place.startswith("${")  # a variable, which uv replaces
+            yield path, f"--find-links {place if is_complete else path.parent.absolute() / place}"
         elif words:
             yield path, words
 

@@ -122,10 +122,11 @@ def changing_entries(calls: Sequence[Observation]) -> frozenset[str]:
     for call, later in itertools.pairwise(calls):
         for path, cache in _caches(call.state):
             after = dict(_caches(later.state)).get(path)
-            kept = dict(after.children or ()) if after is not None else {}
+            entries_after = dict(after.children or ()) if after is not None else {}
             for key, entry in cache.children or ():
                 before, now = (
-                    Snapshot("state", children=((path + key, each),)) for each in (entry, kept.get(key, entry))
+                    Snapshot("state", children=((path + key, value),))
+                    for value in (entry, entries_after.get(key, entry))
                 )
                 if compare_places("", before, now).differences:
                     places.add(path + key)
@@ -507,4 +508,4 @@ def _all_zero(snapshot: Snapshot) -> bool:
 
 def _are_functions_of_a_call(place: str, *described: Snapshot) -> bool:
     """Whether all of these are names of functions that a call has defined, or the place is that of their code."""
-    return place.endswith(".__code__") or all("<locals>" in str(each.scalar) for each in described)
+    return place.endswith(".__code__") or all("<locals>" in str(snapshot.scalar) for snapshot in described)

@@ -192,7 +192,7 @@ def public_namespaces_of_torch() -> tuple[Any, ...]:
     modules += (torch.nn, torch.nn.init, torch.nn.utils, torch.optim, lr_scheduler)
     with_classes = (torch.nn, torch.optim, lr_scheduler)
     classes = {value: None for module in with_classes for value in vars(module).values() if isinstance(value, type)}
-    of_torch = [each for each in classes if each.__module__.startswith("torch.") and each is not torch.nn.Module]
+    of_torch = [owner for owner in classes if owner.__module__.startswith("torch.") and owner is not torch.nn.Module]
     return *modules, *of_torch
 
 

@@ -158,7 +158,7 @@ class _OperatorCall:
         for index, output in enumerate(self._outputs(self.arguments, result)):
             if can_round_inside(output) and adds_sparse(self.func):
                 with suppress(RuntimeError):
-                    wide = [each and stored_values(each[index]) for each in (exact, noisy)]
+                    wide = [outputs and stored_values(outputs[index]) for outputs in (exact, noisy)]
                     self._replace(stored_values(output), wide[0], wide[1], short, None)
             elif can_round(output):
                 with suppress(RuntimeError, NotImplementedError, TypeError, ValueError):  # a dtype without arithmetic

@@ -139,13 +139,15 @@ def _warning_filters() -> list[Any]:
     own, for one message, or for their own modules.
     """
     return [
-        each for each in warnings.filters if each[1] is None and each[3] is None and each[2].__module__ == "builtins"
+        entry
+        for entry in warnings.filters
+        if entry[1] is None and entry[3] is None and entry[2].__module__ == "builtins"
     ]
 
 
 def _set_warning_filters(before: list[Any]) -> None:
-    kept = [each for each in warnings.filters if each not in _warning_filters()]
-    warnings.filters[:] = [*before, *kept]  # type: ignore[index]
+    of_libraries = [entry for entry in warnings.filters if entry not in _warning_filters()]
+    warnings.filters[:] = [*before, *of_libraries]  # type: ignore[index]
     with warnings.catch_warnings():  # leaving it makes Python forget what it has decided by the filters
         pass
 

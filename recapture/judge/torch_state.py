@@ -150,7 +150,9 @@ def _settings_with(*_imported: bool) -> dict[str, Setting]:
         "check_sparse": Setting(_checks_sparse, _set_checks_sparse),
         "print_options": Setting(print_options, set_print_options),
         # Their numbers count the hooks of the whole process.
-        "module_hooks": Setting(_module_hooks, _set_module_hooks, lambda _, after: str([len(each) for each in after])),
+        "module_hooks": Setting(
+            _module_hooks, _set_module_hooks, lambda _, after: str([len(hooks) for hooks in after])
+        ),
     }
     settings |= _backends()
     settings["functions"] = patched(

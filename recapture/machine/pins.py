@@ -211,7 +211,7 @@ def can_run_on(image: Image, capability: str, *, driver: int | None = None) -> s
     it was compiled for, from the compiled minor number up.
     """
     major, minor = parse_capability(capability)
-    compiled = [parse_capability(each) for each in image.capabilities]
+    compiled = [parse_capability(text) for text in image.capabilities]
     if not any(major == has_major and minor >= has_minor for has_major, has_minor in compiled):
         return f"its torch has no machine code for capability {major}.{minor}, only for {_runs(compiled)}"
     if driver is not None and driver < image.driver:

@@ -81,7 +81,7 @@ def agreeing_digits(first: tuple[float, ...], second: tuple[float, ...]) -> floa
     """Return the decimal digits to which the numbers of two digests agree; None where there is nothing to compare."""
     if not first or len(first) != len(second):
         return None
-    difference = max(abs(one - other) for one, other in zip(first, second, strict=True))
+    difference = max(abs(left - right) for left, right in zip(first, second, strict=True))
     return 16.0 if difference == 0 else max(0.0, -math.log10(difference))
 
 

@@ -293,7 +293,7 @@ class ResultFiles:
         """
         names = (PARTIAL_ENVIRONMENT,) if resumed else (ENVIRONMENT, PARTIAL_ENVIRONMENT)
         before = [_environment(self.directory, name) for name in names]
-        versions = [each.judge_version for each in before if each is not None]
+        versions = [environment.judge_version for environment in before if environment is not None]
         return min(JUDGE_VERSION, *versions) if versions else 1  # what was removed could be of the first one
 
     def _origins_before(self) -> dict[str, Origin]:

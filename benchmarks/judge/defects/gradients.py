@@ -164,8 +164,8 @@ def _hooked_complex(run: Run, change: Callable[[torch.Tensor], torch.Tensor]) ->
             return None
         weight = torch.full_like(leaf.detach(), 0.7 - 1.3j)
         gradients = [
-            torch.autograd.grad(leaf, sources, each, retain_graph=True, allow_unused=True)
-            for each in (weight, change(weight))
+            torch.autograd.grad(leaf, sources, direction, retain_graph=True, allow_unused=True)
+            for direction in (weight, change(weight))
         ]
         if same_gradients(list(gradients[0]), list(gradients[1])):
             return None

@@ -67,17 +67,17 @@ class Sizes:
         from torch.utils import _pytree as pytree
 
         if isinstance(first, torch.Tensor):
-            ranks = [one for one in others if isinstance(one, torch.Tensor) and one.dim() == first.dim()]
-            places = enumerate(zip(first.shape, *(one.shape for one in ranks)))  # noqa: B905 - of one rank
+            ranks = [other for other in others if isinstance(other, torch.Tensor) and other.dim() == first.dim()]
+            places = enumerate(zip(first.shape, *(other.shape for other in ranks)))  # noqa: B905 - of one rank
             return {place: self.size(*sizes) for place, sizes in places if len(set(sizes)) > 1} or None
         if type(first) is int:  # a bool is no size
-            numbers = (first, *(one for one in others if type(one) is int))
+            numbers = (first, *(other for other in others if type(other) is int))
             release = tuple(int(part) for part in torch.__version__.split(".")[:2])
             return self.size(*numbers) if len(set(numbers)) > 1 and release >= (2, 8) else None
         children, node = one_level(first)
         if len(children) == 1 and children[0] is first:
             return None
-        flat = [one_level(one) for one in others]
+        flat = [one_level(other) for other in others]
         # By text: the classes of the held-out inputs are of another execution of the case's file.
         alike = [parts for parts, other in flat if str(other) == str(node)]
         shapes = [self.of(*parts) for parts in zip(children, *alike)]  # noqa: B905 - of one structure
@@ -105,7 +105,7 @@ def one_level(value: Any) -> tuple[list[Any], Any]:
     from torch.utils import _pytree as pytree
 
     if "is_leaf" in inspect.signature(pytree.tree_flatten).parameters:
-        children, spec = pytree.tree_flatten(value, is_leaf=lambda one: one is not value)
+        children, spec = pytree.tree_flatten(value, is_leaf=lambda inner: inner is not value)
         return children, spec
     leaves, spec = pytree.tree_flatten(value)  # torch 2.2
     if isinstance(spec, pytree.LeafSpec):
@@ -303,7 +303,8 @@ def onnx(fn: Any, example: Any) -> Any:
         # known from the exported program alone.
         results = iter(program(*pytree().tree_map(on_cpu, args)))
         leaves = [
-            one.value if type(one).__name__ == "ConstantArgument" else placed(one.name, results) for one in outputs
+            output.value if type(output).__name__ == "ConstantArgument" else placed(output.name, results)
+            for output in outputs
         ]
         return pytree().tree_unflatten(leaves, exported.call_spec.out_spec)
 

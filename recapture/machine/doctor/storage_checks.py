@@ -66,11 +66,11 @@ def executable_caches(facts: Facts) -> Finding:
     places = {**facts.caches, "the temporary directory": Path(tempfile.gettempdir()), "/tmp": Path("/tmp")}  # noqa: S108
     sample = _a_shared_library()
     refused = []
-    for what, place in places.items():
+    for name, place in places.items():
         existing = _nearest_existing(place)
         # The mount option is not the only obstacle, so a library is loaded as well.
         if os.statvfs(existing).f_flag & os.ST_NOEXEC or (sample is not None and _refuses_to_load(sample, existing)):
-            refused.append(f"{what} ({existing})" if what != str(existing) else what)
+            refused.append(f"{name} ({existing})" if name != str(existing) else name)
     if not refused:
         return ok(
             "shared libraries load from "
@@ -83,10 +83,10 @@ def executable_caches(facts: Facts) -> Finding:
 @check("writable-caches", affects="codegen", signature=rf"{REFUSED}|\[Errno 20\]|FileNotFoundError")
 def writable_caches(facts: Facts) -> Finding:
     """Write into each directory that compilers use for their output."""
-    refused = {what: reason for what, place in facts.caches.items() if (reason := _refuses_to_write(place))}
+    refused = {name: reason for name, place in facts.caches.items() if (reason := _refuses_to_write(place))}
     if not refused:
-        return ok(", ".join(f"{what} is {place}" for what, place in facts.caches.items()))
-    message = "; ".join(f"{what} cannot be written: {reason}" for what, reason in refused.items())
+        return ok(", ".join(f"{name} is {place}" for name, place in facts.caches.items()))
+    message = "; ".join(f"{name} cannot be written: {reason}" for name, reason in refused.items())
     return fault(message, "set TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR to writable directories")
 
 
@@ -109,11 +109,11 @@ def writable_home(facts: Facts) -> Finding:
 @check("cache-on-network", affects="codegen", signature=r"Stale file handle|\[Errno 116\]|\.nfs[0-9a-f]+")
 def cache_on_network(facts: Facts) -> Finding:
     """Look up the file system of each cache: network file systems distort compile times, and their locks are unsafe."""
-    mounted = {what: _filesystem(_nearest_existing(place)) for what, place in facts.caches.items()}
-    remote = [f"{what} is on {kind}" for what, kind in mounted.items() if kind in NETWORK_FILESYSTEMS]
+    mounted = {name: _filesystem(_nearest_existing(place)) for name, place in facts.caches.items()}
+    remote = [f"{name} is on {kind}" for name, kind in mounted.items() if kind in NETWORK_FILESYSTEMS]
     if remote:
         return warning("; ".join(remote), "set TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR to local directories")
-    return ok(", ".join(f"{what} is on {kind}" for what, kind in mounted.items()))
+    return ok(", ".join(f"{name} is on {kind}" for name, kind in mounted.items()))
 
 
 @check(

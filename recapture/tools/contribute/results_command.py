@@ -43,17 +43,16 @@ def verify_command(folders: tuple[Path, ...], against: Path, *, as_json: bool) -
     references = read_references(against)
     directories = list(dict.fromkeys(path for folder in folders for path in find_results(folder)))
     verified = [verify(directory, references) for directory in directories]
-    problems = sum(len(one.problems) for one in verified)
+    problems = sum(len(result.problems) for result in verified)
     if as_json:
-        print_json([msgspec.to_builtins(one) for one in verified])
+        print_json([msgspec.to_builtins(result) for result in verified])
     else:
-        for one in verified:
-            where = f"{one.image} on {one.capability} ({one.hardware}), torch {one.torch}"
-            echo(f"{one.directory}: {plural(one.cells, 'cell')} of {where}")
-            echo(
-                f"    lock {one.lock_hash or 'none'}, image {one.image_digest}, suites {one.suite_commit or 'unknown'}"
-            )
-            for problem in one.problems:
+        for result in verified:
+            where = f"{result.image} on {result.capability} ({result.hardware}), torch {result.torch}"
+            echo(f"{result.directory}: {plural(result.cells, 'cell')} of {where}")
+            suites = result.suite_commit or "unknown"
+            echo(f"    lock {result.lock_hash or 'none'}, image {result.image_digest}, suites {suites}")
+            for problem in result.problems:
                 echo(f"    {problem.rule}: {problem.message}")
         echo(f"{plural(len(verified), 'result')}, {plural(problems, 'problem')}")
     return REFUSED if problems else 0

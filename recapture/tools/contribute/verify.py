@@ -247,7 +247,7 @@ def _cells(results: Results, others: Sequence[Results]) -> Iterator[Problem]:
 
 def _distance(other: Results, results: Results) -> tuple[int, float]:
     """Return how far the release of other results is away; those with packages that no image pins come last."""
-    release, beside = (Version(torch_version(one).split("+")[0]) for one in (results, other))
+    release, beside = (Version(torch_version(side).split("+")[0]) for side in (results, other))
     return is_bare(other.image), abs((release.minor - beside.minor) + 0.1 * (release.micro - beside.micro))
 
 

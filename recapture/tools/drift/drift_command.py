@@ -251,8 +251,8 @@ def parse_setting(text: str) -> tuple[str, tuple[str, ...]]:
         raise UsageError(
             f"--setting {shorten(text, 60)!r}: it is written as threads=1,4, onednn=on,off or VARIABLE=VALUE[,VALUE]"
         )
-    for each in values:
-        if name in OWN_SETTINGS and not re.fullmatch(OWN_SETTINGS[name], each):
+    for value in values:
+        if name in OWN_SETTINGS and not re.fullmatch(OWN_SETTINGS[name], value):
             raise UsageError(f"--setting {name}: its values are {'numbers' if name == 'threads' else 'on and off'}")
     return name, values
 

@@ -297,7 +297,9 @@ def _kept(task: Task, side: Side, first: Observation) -> SideReport:
 def parts_of(old: Observation, new: Observation, eager: Eager) -> tuple[Part, ...]:
     """Compare what two sides gave, part by part; `eager` makes runs with noise, to judge what rounding explains."""
     if (old.raised or old.backward) or (new.raised or new.backward):
-        texts = ["" if what is None else what.type for what in (old.raised or old.backward, new.raised or new.backward)]
+        texts = [
+            "" if error is None else error.type for error in (old.raised or old.backward, new.raised or new.backward)
+        ]
         same = texts[0] == texts[1]
         verdict: Verdict = "same bits" if same else "refuses"
         return (Part(name="the call", verdict=verdict, old=texts[0] or "returns", new=texts[1] or "returns"),)

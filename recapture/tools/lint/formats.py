@@ -19,15 +19,17 @@ SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def text_lines(warnings: Sequence[LintWarning]) -> list[str]:
     """Return a line for each warning: the place, the behaviour, where it is bad, and the cure."""
-    return [f"{one.path}:{one.line}:{one.column} {one.behaviour}: {one.message}" for one in warnings]
+    return [
+        f"{warning.path}:{warning.line}:{warning.column} {warning.behaviour}: {warning.message}" for warning in warnings
+    ]
 
 
 def github_lines(warnings: Sequence[LintWarning]) -> list[str]:
     """Return GitHub's workflow commands that annotate the lines of a pull request."""
     return [
-        f"::{'warning' if one.silent else 'notice'} file={_property(one.path)},line={one.line},col={one.column},"
-        f"title={_property(one.behaviour)}::{_data(one.message)}"
-        for one in warnings
+        f"::{'warning' if warning.silent else 'notice'} file={_property(warning.path)},line={warning.line},"
+        f"col={warning.column},title={_property(warning.behaviour)}::{_data(warning.message)}"
+        for warning in warnings
     ]
 
 
@@ -41,12 +43,12 @@ def _property(text: str) -> str:
 
 def json_document(warnings: Sequence[LintWarning]) -> list[dict[str, Any]]:
     """Return the warnings as a JSON array of objects."""
-    return [{**msgspec.to_builtins(one), "message": one.message} for one in warnings]
+    return [{**msgspec.to_builtins(warning), "message": warning.message} for warning in warnings]
 
 
 def sarif_document(warnings: Sequence[LintWarning]) -> dict[str, Any]:
     """Return the warnings as a SARIF log, which code scanning reads."""
-    rules = {one.behaviour: one for one in warnings}
+    rules = {warning.behaviour: warning for warning in warnings}
     return {
         "$schema": SARIF_SCHEMA,
         "version": "2.1.0",
@@ -59,28 +61,28 @@ def sarif_document(warnings: Sequence[LintWarning]) -> dict[str, Any]:
                         "rules": [
                             {
                                 "id": name,
-                                "shortDescription": {"text": one.title},
-                                "fullDescription": {"text": one.sentence},
+                                "shortDescription": {"text": warning.title},
+                                "fullDescription": {"text": warning.sentence},
                             }
-                            for name, one in sorted(rules.items())
+                            for name, warning in sorted(rules.items())
                         ],
                     }
                 },
                 "results": [
                     {
-                        "ruleId": one.behaviour,
-                        "level": "warning" if one.silent else "note",
-                        "message": {"text": one.message},
+                        "ruleId": warning.behaviour,
+                        "level": "warning" if warning.silent else "note",
+                        "message": {"text": warning.message},
                         "locations": [
                             {
                                 "physicalLocation": {
-                                    "artifactLocation": {"uri": Path(one.path).as_posix()},
-                                    "region": {"startLine": one.line, "startColumn": one.column},
+                                    "artifactLocation": {"uri": Path(warning.path).as_posix()},
+                                    "region": {"startLine": warning.line, "startColumn": warning.column},
                                 }
                             }
                         ],
                     }
-                    for one in warnings
+                    for warning in warnings
                 ],
             }
         ],

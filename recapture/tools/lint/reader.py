@@ -52,7 +52,7 @@ class Reader:
         self.source = source
         self.captured = captured
         self.values = Values(source.names, captured.arguments, self._callee)
-        self.found: list[Found] = []
+        self.findings: list[Found] = []
         self.assigned: set[str] = set()
         self.changed: set[str] = set()
         self.declared_global: set[str] = set()
@@ -71,7 +71,7 @@ class Reader:
         """Return what the patterns find in the function."""
         self._ask(self.captured.node)
         self._block(self.captured.node.body)
-        return self.found
+        return self.findings
 
     def full(self, node: ast.expr) -> str:
         """Return the full dotted name of an expression that begins with an import."""
@@ -122,9 +122,9 @@ class Reader:
 
     def _ask(self, node: ast.AST) -> None:
         for look in PATTERNS.get(type(node), ()):
-            for found in look(node, self):
-                is_usual = self.captured.is_usual and id(found.node) not in self._unusual
-                self.found.append(found if is_usual else found._replace(sure=False))
+            for finding in look(node, self):
+                is_usual = self.captured.is_usual and id(finding.node) not in self._unusual
+                self.findings.append(finding if is_usual else finding._replace(sure=False))
 
     def _expression(self, node: ast.expr | None) -> None:
         if node is None:

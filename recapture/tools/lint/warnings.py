@@ -77,23 +77,23 @@ class Linter:
         source = read_source(path)
         warnings: dict[tuple[int, int, str], LintWarning] = {}
         for captured in source.captured():
-            for found in filter(self._is_told, Reader(source, captured).read()):
-                rows = self._affected(found.behaviour)
+            for finding in filter(self._is_told, Reader(source, captured).read()):
+                rows = self._affected(finding.behaviour)
                 if captured.needs_numbers:
                     rows = [row for row in rows if self.data.compilers[row.compiler].family != TENSORS_ALONE]
-                lines = (found.node.lineno, found.node.end_lineno or found.node.lineno)
-                if rows and not source.suppressed(found.behaviour, lines):
-                    key = (found.node.lineno, found.node.col_offset, found.behaviour)
+                lines = (finding.node.lineno, finding.node.end_lineno or finding.node.lineno)
+                if rows and not source.suppressed(finding.behaviour, lines):
+                    key = (finding.node.lineno, finding.node.col_offset, finding.behaviour)
                     owner = f"{captured.owner.name}." if captured.owner else ""
-                    warning = self._warning(path, found, rows, owner + captured.node.name)
+                    warning = self._warning(path, finding, rows, owner + captured.node.name)
                     if key not in warnings or (warning.sure and not warnings[key].sure):
                         warnings[key] = warning
         return [warnings[key] for key in sorted(warnings)]
 
-    def _is_told(self, found: Found) -> bool:
+    def _is_told(self, finding: Found) -> bool:
         if self._selected:
-            return found.behaviour in self._selected
-        return found.sure or self._every
+            return finding.behaviour in self._selected
+        return finding.sure or self._every
 
     def _affected(self, behaviour: str) -> list[Affected]:
         if behaviour not in self._known:
@@ -101,8 +101,8 @@ class Linter:
             self._known[behaviour] = [row for row in rows if self._release is None or row.holds(self._release)]
         return self._known[behaviour]
 
-    def _warning(self, path: Path, found: Found, rows: Sequence[Affected], function: str) -> LintWarning:
-        entry = self.data.behaviours[found.behaviour]
+    def _warning(self, path: Path, finding: Found, rows: Sequence[Affected], function: str) -> LintWarning:
+        entry = self.data.behaviours[finding.behaviour]
         where = []
         for outcome in WORDS:
             words = [row.words for row in rows if row.outcome == outcome]
@@ -110,9 +110,9 @@ class Linter:
                 where.append(f"{WORDS[outcome]} under {', under '.join(words)}")
         return LintWarning(
             path=str(path),
-            line=found.node.lineno,
-            column=found.node.col_offset + 1,
-            behaviour=found.behaviour,
+            line=finding.node.lineno,
+            column=finding.node.col_offset + 1,
+            behaviour=finding.behaviour,
             title=entry.title,
             sentence=entry.sentence,
             function=function,
@@ -120,7 +120,7 @@ class Linter:
             silent=any(row.outcome == "silently wrong" for row in rows),
             compilers=tuple(dict.fromkeys(row.compiler for row in rows)),
             cure=entry.cure,
-            sure=found.sure,
+            sure=finding.sure,
             threads=entry.threads,
         )
 

@@ -149,11 +149,11 @@ class PhaseFile:
         if self.held:
             finished = {row.key for row in self.rows if row.row is not None}
             phases = list(self._phases())
-            kept = [phase for phase in phases if phase.key not in finished]
-            if not kept:
+            unfinished = [phase for phase in phases if phase.key not in finished]
+            if not unfinished:
                 self.path.unlink(missing_ok=True)
-            elif len(kept) < len(phases):
-                write_atomically(self.path, _lines(kept))
+            elif len(unfinished) < len(phases):
+                write_atomically(self.path, _lines(unfinished))
         os.close(self._handle)
 
     def clear(self) -> None:

@@ -177,9 +177,9 @@ def _causes_of_width(row: Row) -> list[str]:
     conditions = [process.conditions for process in row.processes]
     if work := [mark for mark in _of_the_machine(row) if not mark.startswith("throttled")]:
         causes.append(f"{', '.join(work)}: measure again on an idle machine")
-    if reasons := sorted({reason for each in conditions for reason in each.throttled}):
+    if reasons := sorted({reason for condition in conditions for reason in condition.throttled}):
         causes.append(f"the GPU was throttled ({', '.join(reasons)}): let it cool, or lock a lower clock")
-    clocks = [each.sm_clock for each in conditions if each.sm_clock is not None]
+    clocks = [condition.sm_clock for condition in conditions if condition.sm_clock is not None]
     if clocks and min(clock[0] for clock in clocks) * CLOCKS_DIFFER < max(clock[2] for clock in clocks):
         slowest, fastest = min(clock[0] for clock in clocks), max(clock[2] for clock in clocks)
         causes.append(f"the GPU's clock went from {slowest:g} to {fastest:g} MHz: lock it with nvidia-smi -lgc")

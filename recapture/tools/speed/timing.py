@@ -60,9 +60,9 @@ def interleave(subjects: Sequence[Subject], device: str, seconds: float, *, seed
         for _ in range(rounds):
             shuffle(order)
             for index in order:
-                each = clocks[index].sample(clocks[index].iterations)
-                timed += each * clocks[index].iterations
-                samples[index].append(each)
+                seconds = clocks[index].sample(clocks[index].iterations)
+                timed += seconds * clocks[index].iterations
+                samples[index].append(seconds)
     finally:
         ended = time.monotonic()
         if collecting:

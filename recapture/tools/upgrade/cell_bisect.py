@@ -172,8 +172,8 @@ def _next_images(line: Sequence[Image], search: ReleaseSearch, runs: ImageRuns) 
         return together if all(map(runs.is_ready, together)) else ends[:1]
     if not gaps:
         return []
-    each = max(1, runs.at_once // len(gaps))
-    together = [image for between in gaps for image in _spread(between, each)][: runs.at_once]
+    share = max(1, runs.at_once // len(gaps))
+    together = [image for between in gaps for image in _spread(between, share)][: runs.at_once]
     return together if all(map(runs.is_ready, together)) else list(_spread(gaps[0], 1))
 
 

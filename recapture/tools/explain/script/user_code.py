@@ -80,9 +80,11 @@ class LoadedCode:
         _WATCHING[:] = [False]
         new = {name: module for name, module in sys.modules.items() if self._before.get(name) is not module}
         self.modules |= new
-        read = (Path(name) for name in dict.fromkeys(_OPENED))
-        found = (path for path in read if path.is_file() and _is_users(path) and path.suffix not in (".py", ".pyc"))
-        self.opened = tuple(dict.fromkeys((*self.opened, *found)))
+        opened = (Path(name) for name in dict.fromkeys(_OPENED))
+        users_files = (
+            path for path in opened if path.is_file() and _is_users(path) and path.suffix not in (".py", ".pyc")
+        )
+        self.opened = tuple(dict.fromkeys((*self.opened, *users_files)))
 
     def sources(self, own: Iterable[OwnCode]) -> dict[str, Path]:
         """Return the files of the user's modules, by the modules' names; a file that a target names is the user's."""

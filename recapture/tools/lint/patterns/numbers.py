@@ -103,8 +103,8 @@ def _casts(node: ast.AST, reader: Reader) -> Iterator[Found]:
     if isinstance(node, ast.Return) and node.value is not None:
         for part in node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else [node.value]:
             operands = [part.left, part.right] if isinstance(part, ast.BinOp) else [part]
-            casts = (reader.casts.get(one.id) if isinstance(one, ast.Name) else one for one in operands)
-            yield from (Found("cast-to-dtype-of-argument", one) for one in casts if one and is_cast(one, reader))
+            casts = (reader.casts.get(operand.id) if isinstance(operand, ast.Name) else operand for operand in operands)
+            yield from (Found("cast-to-dtype-of-argument", cast) for cast in casts if cast and is_cast(cast, reader))
     elif isinstance(node, ast.Call) and reader.full(node.func) in MAKES_OF_NUMBERS:
         for keyword in node.keywords:
             if keyword.arg == "dtype" and is_dtype_of_argument(keyword.value, reader):

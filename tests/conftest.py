@@ -147,14 +147,14 @@ class Commands:
 
     def processes(self) -> list[str]:
         """Command lines of the processes that are left, of any session and whoever their parent is."""
-        found = []
+        command_lines = []
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 if f"RECAPTURE_TEST={self.mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                    command_lines.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
             except OSError:
                 continue
-        return found
+        return command_lines
 
     def leftovers(self, seconds: float = 0.0) -> list[str]:
         """Processes and temporary files that are left, at once or after waiting for them to go."""
@@ -196,16 +196,16 @@ def module_command(tmp_path_factory):
 
 def results_below(root: Path) -> Path:
     """The one results directory below a root."""
-    (found,) = root.glob("*/*")
-    return found
+    (directory,) = root.glob("*/*")
+    return directory
 
 
 def records_below(root: Path) -> dict[str, Record]:
     """The records of the one results directory below a root, by the cell's address."""
     rows = read_jsonl(results_below(root) / "conformance.jsonl", Record)
-    found = {row.cell: row for row in rows}
-    assert len(found) == len(rows), "a cell has two records"
-    return found
+    records = {row.cell: row for row in rows}
+    assert len(records) == len(rows), "a cell has two records"
+    return records
 
 
 @pytest.fixture

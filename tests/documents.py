@@ -80,7 +80,7 @@ def section(text: str, title: str) -> str:
 def find_blocks(text: str) -> list[Block]:
     """Return the fenced blocks of a document in Markdown."""
     lines = text.splitlines()
-    found: list[Block] = []
+    blocks: list[Block] = []
     number = 0
     while number < len(lines):
         opened = re.match(r"( *)(```+|~~~+)(.*)$", lines[number])
@@ -92,9 +92,9 @@ def find_blocks(text: str) -> list[Block]:
         if end is None:
             raise DocumentError(f"line {number + 1}: the block has no end")
         body = "".join(line.removeprefix(indent) + "\n" for line in lines[number + 1 : end])
-        found.append(Block(number + 1, label, body, _marks_above(lines, number)))
+        blocks.append(Block(number + 1, label, body, _marks_above(lines, number)))
         number = end + 1
-    return found
+    return blocks
 
 
 def _marks_above(lines: list[str], number: int) -> dict[str, str]:

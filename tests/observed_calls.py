@@ -13,7 +13,7 @@ def strict(*names):
 
 
 def texts(differences):
-    return [f"{one.where} {one.kind}: {one.detail}" for one in differences]
+    return [f"{difference.where} {difference.kind}: {difference.detail}" for difference in differences]
 
 
 def verdict(eager, other, **more):
@@ -22,7 +22,7 @@ def verdict(eager, other, **more):
 
 
 def kinds(eager, other, **more):
-    return [(one.where, one.kind) for one in verdict(eager, other, **more).differences]
+    return [(difference.where, difference.kind) for difference in verdict(eager, other, **more).differences]
 
 
 class Plain:

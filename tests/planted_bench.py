@@ -25,10 +25,12 @@ def only(folder):
 
 
 def row(measured, workload, compiler):
-    [found] = [
-        one for one in measured.rows if one.workload == workload and str(one.configuration) == f"{compiler} fp32"
+    [wanted] = [
+        entry
+        for entry in measured.rows
+        if entry.workload == workload and str(entry.configuration) == f"{compiler} fp32"
     ]
-    return found
+    return wanted
 
 
 def measure(results):
@@ -51,5 +53,5 @@ def quiet(speedups):
         conditions = msgspec.structs.replace(process.conditions, cpu_others=0.0, steal=0.0)
         return msgspec.structs.replace(process, conditions=conditions)
 
-    rows = (msgspec.structs.replace(one, processes=tuple(map(alone, one.processes))) for one in speedups.rows)
+    rows = (msgspec.structs.replace(entry, processes=tuple(map(alone, entry.processes))) for entry in speedups.rows)
     return msgspec.structs.replace(speedups, rows=tuple(map(derive, rows)))

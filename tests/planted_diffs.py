@@ -21,5 +21,5 @@ def record(verdict=Verdict.PASS, case="s::c", compiler="compile", device="cpu", 
 
 def recapture(*arguments):
     with pytest.raises(SystemExit) as exit_:
-        main([str(one) for one in arguments])
+        main([str(argument) for argument in arguments])
     return exit_.value.code

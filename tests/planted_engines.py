@@ -42,7 +42,7 @@ def one_line(done):
 def line_after_the_run(done):
     """Return the line that recapture wrote after the run in the container, which may say that it was terminated."""
     *inside, line = [line for line in done.stderr.splitlines() if line.startswith("recapture: ")]
-    assert all(one.startswith("recapture: terminated") for one in inside)
+    assert all(line.startswith("recapture: terminated") for line in inside)
     return line
 
 

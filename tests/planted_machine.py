@@ -90,7 +90,7 @@ class Planted:
         """Run all checks, or the named ones."""
         out = self.run(EXAMINE, device, *names)
         checks = msgspec.json.decode(out.partition("CHECKS")[2], type=list[Check])
-        return {one.name: one for one in checks}
+        return {check.name: check for check in checks}
 
     def check(self, name: str, device: str = "cpu") -> Check:
         return self.examine(device, name)[name]
@@ -105,7 +105,7 @@ class Planted:
 
 
 def faults(checks: dict[str, Check]) -> set[str]:
-    return {name for name, one in checks.items() if one.status == "fault"}
+    return {name for name, finding in checks.items() if finding.status == "fault"}
 
 
 def without(planted: Planted, tmp_path: Path, *absent: str) -> None:

@@ -40,8 +40,8 @@ def restored(monkeypatch):
 def in_process(address, device="cpu", results=Path("nowhere")):
     """The script of a cell, made in this process; raises UsageError with the one line where there is none."""
     suite, case, compiler = address.rsplit("::", 2)
-    (found,) = find_suites((suite,)).suites
-    made = print_cell(CellToPrint(found.name, str(found.path), case, compiler, device, str(results)))
+    (info,) = find_suites((suite,)).suites
+    made = print_cell(CellToPrint(info.name, str(info.path), case, compiler, device, str(results)))
     if made.error is not None:
         raise UsageError(made.error)
     return made.text
@@ -75,5 +75,5 @@ def run_script(tmp_path, capsys):
 
 def printers():
     """What prints the cells of each shipped suite, of torch's examples, and of models of libraries that are there."""
-    found = [one for names in ((), ("exportdb",), ("zoo",)) for one in find_suites(names).suites]
-    return {one.name: SuitePrinter(one) for one in found if not collect_suite(one.name, one.path).lacking}
+    suites = [suite for names in ((), ("exportdb",), ("zoo",)) for suite in find_suites(names).suites]
+    return {suite.name: SuitePrinter(suite) for suite in suites if not collect_suite(suite.name, suite.path).lacking}

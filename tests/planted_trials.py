@@ -24,7 +24,10 @@ def a_case(target, **more):
         is_module=isinstance(target, type),
         refused_inputs=more.pop("refused_inputs", frozenset()),
         other_rank_inputs=more.pop("other_rank_inputs", frozenset()),
-        inputs=lambda: [("example", make), *((f"held_out[{number}]", one) for number, one in enumerate(held_out))],
+        inputs=lambda: [
+            ("example", make),
+            *((f"held_out[{number}]", inputs) for number, inputs in enumerate(held_out)),
+        ],
         **(options | more),
     )
 
@@ -49,7 +52,7 @@ def ruling(target, function, *, compiler=None, phases=None, **more):
 
 
 def found(differences):
-    return [(one.input, one.where, one.kind) for one in differences]
+    return [(difference.input, difference.where, difference.kind) for difference in differences]
 
 
 def same(fn, example):

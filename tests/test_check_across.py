@@ -60,30 +60,30 @@ def across(*answers):
 
 
 def test_a_compiler_that_turns_wrong_and_right_again_has_one_sentence_with_the_guilty_layer():
-    found = across(
+    report = across(
         layers("2.9.1", "pass", "pass", "pass"),
         layers("2.10.0", "pass", "pass", "specialized"),
         layers("2.12.1", "pass", "pass", "specialized"),
         layers("2.13.0", "pass", "pass", "pass"),
         layers("2.15.0", "pass", "pass", "pass"),
     )
-    (sentence,) = found.changes
+    (sentence,) = report.changes
     assert sentence == (
         "compile: right on 2.9.1, silently wrong on 2.10.0 to 2.12.1 (wrong on batch=1, guilty: Inductor), "
         "right again from 2.13.0"
     )
-    assert found.constants == "right under compile:aot_eager, compile:eager"
-    assert found.headline == "model.py:Net: 1 of 3 compilers changes its answer from torch 2.9.1 to 2.15.0"
-    lines = across_text(found).splitlines()
-    assert " ".join(line.strip() for line in lines[1:3]) == found.changes[0]  # wrapped, with nothing lost
+    assert report.constants == "right under compile:aot_eager, compile:eager"
+    assert report.headline == "model.py:Net: 1 of 3 compilers changes its answer from torch 2.9.1 to 2.15.0"
+    lines = across_text(report).splitlines()
+    assert " ".join(line.strip() for line in lines[1:3]) == report.changes[0]  # wrapped, with nothing lost
     assert all(len(line) <= 80 for line in lines)
 
 
 def test_up_to_a_release_is_said_where_several_are_alike():
     releases = ("2.6.0", "2.7.1", "2.11.0")
     verdicts = ("pass", "pass", "specialized")
-    found = across(*(answer(one, row("fx", verdict)) for one, verdict in zip(releases, verdicts, strict=True)))
-    assert found.changes == ["fx: right up to 2.7.1, silently wrong from 2.11.0 (wrong on batch=1)"]
+    report = across(*(answer(release, row("fx", verdict)) for release, verdict in zip(releases, verdicts, strict=True)))
+    assert report.changes == ["fx: right up to 2.7.1, silently wrong from 2.11.0 (wrong on batch=1)"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_aoti_is_guilty_alone_only_where_export_is_right():
 
 
 def test_compilers_of_one_history_share_a_sentence_and_silent_wrongs_come_first():
-    found = across(
+    report = across(
         answer("2.6.0", row("fx", "pass"), row("export", "pass"), row("jit.trace", "pass")),
         answer(
             "2.11.0",
@@ -115,37 +115,37 @@ def test_compilers_of_one_history_share_a_sentence_and_silent_wrongs_come_first(
             row("jit.trace", "specialized"),
         ),
     )
-    assert [one.partition(": ")[0] for one in found.changes] == ["jit.trace", "fx, export"]
-    assert found.changes[1] == "fx, export: right on 2.6.0, refused from 2.11.0"
+    assert [sentence.partition(": ")[0] for sentence in report.changes] == ["jit.trace", "fx, export"]
+    assert report.changes[1] == "fx, export: right on 2.6.0, refused from 2.11.0"
 
 
 def test_what_a_release_does_not_have_is_no_change():
-    found = across(
+    report = across(
         answer("2.0.1", row("export", "not_applicable"), row("fx", "pass")),
         answer("2.6.0", row("export", "pass"), row("fx", "pass")),
     )
-    assert found.changes == []
-    assert found.constants == "right under fx, export"
-    assert found.marks("export") == ["–", "P"]
-    assert found.headline.endswith("no compiler changes its answer from torch 2.0.1 to 2.6.0 (2 compilers)")
+    assert report.changes == []
+    assert report.constants == "right under fx, export"
+    assert report.marks("export") == ["–", "P"]
+    assert report.headline.endswith("no compiler changes its answer from torch 2.0.1 to 2.6.0 (2 compilers)")
 
 
 def test_a_gap_is_stated_and_never_a_pass():
-    found = across(
+    report = across(
         answer("2.6.0", row("fx", "pass")),
         ReleaseAnswer(release="2.9.1", image="torch2.9.1", gap="no room", status=3),
         answer("2.11.0", row("fx", "error", phase="call")),
     )
-    text = across_text(found)
+    text = across_text(report)
     assert "2.9.1: not checked: no room" in text
-    assert found.marks("fx") == ["P", "?", "e"]
+    assert report.marks("fx") == ["P", "?", "e"]
     assert "? not checked" in text
-    assert found.changes == ["fx: right on 2.6.0, failing from 2.11.0"]
+    assert report.changes == ["fx: right on 2.6.0, failing from 2.11.0"]
 
 
 def test_other_derived_inputs_are_told():
-    found = across(answer("2.6.0", row("fx", "pass")), answer("2.11.0", row("fx", "pass"), inputs=("batch=1", "tiny")))
-    assert found.other_inputs == ["2.11.0 was tried without zeros and also with tiny, compared with 2.6.0"]
+    report = across(answer("2.6.0", row("fx", "pass")), answer("2.11.0", row("fx", "pass"), inputs=("batch=1", "tiny")))
+    assert report.other_inputs == ["2.11.0 was tried without zeros and also with tiny, compared with 2.6.0"]
 
 
 def test_a_regression_is_worse_on_the_newest_release_than_on_the_oldest():
@@ -175,7 +175,7 @@ def planted_releases(tmp_path, monkeypatch):
     monkeypatch.setattr(environments, "EXPECTED_BYTES", 1 << 20)
     toml = images.docker / "images.toml"
     head, first, second, _ = toml.read_text().split("[images.")
-    tables = [one.replace("torch = ", f'torch = "1.{number}"\n# ', 1) for number, one in enumerate((first, second))]
+    tables = [table.replace("torch = ", f'torch = "1.{number}"\n# ', 1) for number, table in enumerate((first, second))]
     toml.write_text("[images.".join([head, *tables]))
     monkeypatch.setattr(environments, "check_installed", lambda *_, **__: None)
     (tmp_path / "helper.py").write_text("N = 1\n")
@@ -217,8 +217,8 @@ def test_a_second_call_runs_nothing_and_an_edited_helper_runs_all(planted_releas
     assert _run(words) == 0
     assert _run([*words, "--json"]) == 0
     assert len(planted_releases.ran) == 2
-    found = json.loads(capsys.readouterr().out.partition("{")[2].join(["{", ""]))
-    assert [one["reused"] for one in found["releases"]] == [True, True]
+    document = json.loads(capsys.readouterr().out.partition("{")[2].join(["{", ""]))
+    assert [release["reused"] for release in document["releases"]] == [True, True]
     (tmp_path / "helper.py").write_text("N = 2\n")
     assert _run(words) == 0
     assert len(planted_releases.ran) == 4
@@ -240,7 +240,7 @@ def test_a_release_that_cannot_be_checked_does_not_stop_the_rest(planted_release
     planted_releases.said = {"a": said}
     assert _run(["check", "model.py:net", "--across", "all"]) == status
     out = capsys.readouterr().out
-    (line,) = (one for one in out.splitlines() if one.startswith("1.0: not checked: "))
+    (line,) = (text for text in out.splitlines() if text.startswith("1.0: not checked: "))
     assert gap in line
     assert "right under fx" in out
     planted_releases.said = {}
@@ -278,9 +278,9 @@ def test_the_code_that_a_target_imports_is_found_without_executing_it(tmp_path, 
     (tmp_path / "package" / "inner.py").write_text("import torch\n")
     (tmp_path / "model.py").write_text("import package.inner\nraise SystemExit\n")
     (tmp_path / "broken.py").write_text("def f(\n")
-    assert [one.name for one in code_files([str(tmp_path / "model.py")])] == ["model.py", "__init__.py", "inner.py"]
-    assert [one.name for one in code_files(["package.inner"])] == ["__init__.py", "inner.py"]
-    assert [one.name for one in code_files([str(tmp_path / "broken.py")])] == ["broken.py"]
+    assert [path.name for path in code_files([str(tmp_path / "model.py")])] == ["model.py", "__init__.py", "inner.py"]
+    assert [path.name for path in code_files(["package.inner"])] == ["__init__.py", "inner.py"]
+    assert [path.name for path in code_files([str(tmp_path / "broken.py")])] == ["broken.py"]
     assert code_files(["torchvision"]) == []
 
 
@@ -312,26 +312,26 @@ def test_bad_input_is_one_line(planted_releases, tmp_path, capsys, words, compla
 def test_from_python_it_is_the_same_check(planted_releases, tmp_path):
     planted_releases.said = {"b": [row("fx", "specialized")]}
     (tmp_path / "needs.txt").write_text("marker\n")
-    found = recapture.check_across(
+    result = recapture.check_across(
         "model.py:net", "3, 4:int64", releases=["1.0", "1.1"], requirements=["needs.txt"], compilers=["fx"]
     )
     words = ("check", "--input", "3", "--input", "4:int64", "--compiler", "fx", "--device", "cpu", "--timeout", "600.0")
     assert planted_releases.ran[0] == ("a+with", (*words, f"{tmp_path}/model.py:net", "--json"))
-    assert found.to_dict()["changes"] == ["fx: right on 1.0, silently wrong from 1.1 (wrong on batch=1)"]
-    assert repr(found).splitlines()[0] == found.report.headline
-    assert "<table>" in found._repr_html_()
+    assert result.to_dict()["changes"] == ["fx: right on 1.0, silently wrong from 1.1 (wrong on batch=1)"]
+    assert repr(result).splitlines()[0] == result.report.headline
+    assert "<table>" in result._repr_html_()
     with pytest.raises(CheckFailedError, match=r"specialized: wrong on batch=1 on 1\.1"):
-        found.raise_if()
+        result.raise_if()
     with pytest.raises(UsageError, match="unknown 'regresion'; did you mean 'regression'"):
-        found.raise_if("regresion")
-    assert found.raise_if("failing") is found
+        result.raise_if("regresion")
+    assert result.raise_if("failing") is result
 
 
 def test_a_release_that_was_not_checked_raises_too(planted_releases):
     planted_releases.said = {"b": (3, "no module timm")}
-    found = recapture.check_across("model.py:net", "model.py:net", releases=["all"])
+    result = recapture.check_across("model.py:net", "model.py:net", releases=["all"])
     with pytest.raises(CheckFailedError, match=r"1\.1: not checked: no module timm"):
-        found.raise_if("failing")
+        result.raise_if("failing")
 
 
 def test_objects_of_this_process_are_refused_in_one_line(planted_releases):
@@ -349,7 +349,7 @@ def test_requirements_are_a_layer_that_is_used_again_and_removed(planted_release
     assert _run(words) == 0
     assert [name for name, _ in planted_releases.ran] == ["a+with"]
     (site,) = planted_releases.root.glob("a+with-*/lib/python*/site-packages")
-    assert [one.name for one in site.glob("*.dist-info")] == ["extra-1.5.dist-info"]
+    assert [path.name for path in site.glob("*.dist-info")] == ["extra-1.5.dist-info"]
     assert _run([*words, "--again"]) == 0
     assert planted_releases.log.read_text().splitlines().count("pip install") == 1
     (tmp_path / "needs.txt").write_text("extra==1.6\n")
@@ -358,7 +358,7 @@ def test_requirements_are_a_layer_that_is_used_again_and_removed(planted_release
     assert planted_releases.installed() == 1
     assert _run(["images", "clean", "a"]) == 0
     assert "3 environments removed" in capsys.readouterr().out
-    assert not [one for one in planted_releases.root.iterdir() if one.is_dir()]
+    assert not [path for path in planted_releases.root.iterdir() if path.is_dir()]
 
 
 def test_a_dependency_that_does_not_fit_is_named_and_no_layer_is_left(planted_releases, tmp_path, monkeypatch, capsys):
@@ -422,7 +422,7 @@ def test_the_workflow_fails_where_a_release_is_worse_or_missing(
 
 
 def test_the_workflow_is_one_that_github_accepts():
-    found = shutil.which("actionlint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert found, "actionlint comes with the development dependencies"
-    done = subprocess.run([found, WORKFLOW], capture_output=True, text=True, check=False)
+    program = shutil.which("actionlint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert program, "actionlint comes with the development dependencies"
+    done = subprocess.run([program, WORKFLOW], capture_output=True, text=True, check=False)
     assert done.stdout == ""

@@ -59,9 +59,9 @@ def both(request):
 
 def unexplained(pairs):
     return [
-        f"{one.gpu.cell}: {way(one.cpu)} on the CPU, {way(one.gpu)} on the GPU, {len(one.known)} entries"
-        for one in pairs
-        if len(one.known) != 1
+        f"{pair.gpu.cell}: {way(pair.cpu)} on the CPU, {way(pair.gpu)} on the GPU, {len(pair.known)} entries"
+        for pair in pairs
+        if len(pair.known) != 1
     ]
 
 
@@ -87,7 +87,7 @@ def test_every_explanation_holds_on_exactly_the_releases_that_it_names():
 
 
 def test_every_named_case_and_compiler_is_recorded_on_the_gpu(both):
-    recorded = {(one.case, one.compiler) for one in both.gpu.records}
+    recorded = {(record.case, record.compiler) for record in both.gpu.records}
     cases, compilers = {case for case, _ in recorded}, {name for _, name in recorded}
     for entry in DEVICE_DIFFERENCES.shipped:
         if both.release in entry.releases:
@@ -110,8 +110,8 @@ def test_the_numbers_add_up(both):
 def entry(tmp_path):
     path = tmp_path / "devices.toml"
     path.write_text(ENTRY)
-    (one,) = DEVICE_DIFFERENCES.load(path)
-    return one
+    (entry,) = DEVICE_DIFFERENCES.load(path)
+    return entry
 
 
 def wrong(eager, other, **more):
@@ -192,13 +192,13 @@ def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path)
         right(case="a::edited", case_hash="1" * 12, device="cuda"),
         record(Verdict.PASS_WITH_BREAKS, case="a::breaks", device="cuda"),
     ]
-    found = compare_devices(results("cpu", *here), results("gpu", *there), RELEASE)
-    assert found.same == 2
-    assert [one.gpu.case for one in found.other_outcome] == ["a::other"]
-    assert [one.gpu.case for one in found.other_way] == ["a::way"]
-    assert [one.gpu.case for one in found.not_judged] == ["a::alone"]
-    assert found.compared == 5
-    assert {device: dict(one) for device, one in found.on_one.items()} == {
+    comparison = compare_devices(results("cpu", *here), results("gpu", *there), RELEASE)
+    assert comparison.same == 2
+    assert [pair.gpu.case for pair in comparison.other_outcome] == ["a::other"]
+    assert [pair.gpu.case for pair in comparison.other_way] == ["a::way"]
+    assert [pair.gpu.case for pair in comparison.not_judged] == ["a::alone"]
+    assert comparison.compared == 5
+    assert {device: dict(counts) for device, counts in comparison.on_one.items()} == {
         "cpu": {"jit.trace": 1},
         "gpu": {"jit.trace": 1},
     }

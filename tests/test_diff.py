@@ -118,9 +118,9 @@ def test_every_pair_of_verdicts_has_one_category_and_none_only_when_both_agree()
 
 
 def test_results_compared_with_themselves_are_unchanged():
-    one = read_results(OLD)
-    same = diff(one, one)
-    assert same.unchanged == len(one.records)
+    results = read_results(OLD)
+    same = diff(results, results)
+    assert same.unchanged == len(results.records)
     assert not any(members for _, members in same.categories())
     assert not any((same.environment, same.claims, same.renamed, same.warnings))
 
@@ -188,9 +188,9 @@ def test_notes_that_come_or_go_are_a_category_of_their_own_and_no_regression(old
 def test_notes_of_records_that_other_rules_judged_are_not_compared():
     changes = compared([noting(schema=1)], [noting("alias")])
     assert changes.unchanged == 1
-    (warning,) = (one for one in changes.warnings if "version" in one)
+    (warning,) = (text for text in changes.warnings if "version" in text)
     assert warning.startswith("OLD has records of version 1, NEW of version 2: ")
-    assert not [one for one in compared([noting()], [noting()]).warnings if "version" in one]
+    assert not [text for text in compared([noting()], [noting()]).warnings if "version" in text]
 
 
 def test_figures_of_a_note_are_no_change():
@@ -245,8 +245,8 @@ def in_text(changes):
 
 def test_the_input_of_a_crash_counts_and_that_of_a_timeout_does_not():
     for verdict, name in ((Verdict.CRASH, "failing_differently"), (Verdict.TIMEOUT, None)):
-        one, two = (record(verdict, phase="call", input=label) for label in ("example", "held_out[0]"))
-        assert category(one, two) == name
+        old, new = (record(verdict, phase="call", input=label) for label in ("example", "held_out[0]"))
+        assert category(old, new) == name
 
 
 def test_another_limit_is_no_change_and_another_signal_is():
@@ -321,8 +321,8 @@ WHOLE = run_of(
 
 
 def test_what_a_selection_did_not_ask_for_is_neither_removed_nor_added():
-    one = run_of(record(case="a::one"), suites={"a": 2})
-    fewer, more = diff(WHOLE, one), diff(one, WHOLE)
+    smaller = run_of(record(case="a::one"), suites={"a": 2})
+    fewer, more = diff(WHOLE, smaller), diff(smaller, WHOLE)
     assert (fewer.removed, more.added) == ((), ())
     assert (fewer.unchanged, fewer.new.not_asked, fewer.old.not_asked) == (1, 3, 0)
     assert (more.unchanged, more.old.not_asked, more.new.not_asked) == (1, 3, 0)
@@ -357,7 +357,7 @@ def test_two_devices_in_one_directory_are_kept_apart():
 
 
 def test_a_renamed_case_is_compared_with_itself(changes):
-    assert [(one.old, one.new) for one in changes.renamed] == [("basic::sine", "basics::sine")]
+    assert [(rename.old, rename.new) for rename in changes.renamed] == [("basic::sine", "basics::sine")]
     assert not any("sine" in case for name in ("added", "removed") for case, _ in cells(changes, name))
 
 
@@ -388,7 +388,7 @@ def test_the_gpu_and_its_driver_are_part_of_what_differs():
 
 
 def test_claims_whose_status_changed_are_listed_with_both_statuses(changes):
-    assert [(one.id, one.compiler, one.old, one.new) for one in changes.claims] == [
+    assert [(claim.id, claim.compiler, claim.old, claim.new) for claim in changes.claims] == [
         ("S5", "compile", "reproduced", "not reproduced"),
         ("T16", "compile", "not reproduced", "reproduced"),
         ("T18", "compile", "reproduced", "not reproduced"),

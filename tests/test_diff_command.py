@@ -108,8 +108,8 @@ def test_images_with_one_capability_in_common_name_their_results():
 
 def test_a_common_capability_is_found_among_several_and_asked_for_when_there_are_two(tmp_path):
     for image, capabilities in (("a", ["cpu", "sm_90"]), ("b", ["cpu", "sm_80"]), ("c", ["cpu", "sm_90"])):
-        for one in capabilities:
-            shutil.copytree(OLD, tmp_path / image / one)
+        for capability in capabilities:
+            shutil.copytree(OLD, tmp_path / image / capability)
     assert locate(tmp_path / "a", tmp_path / "b") == (tmp_path / "a" / "cpu", tmp_path / "b" / "cpu")
     assert locate(tmp_path / "a" / "sm_90", tmp_path / "c") == (tmp_path / "a" / "sm_90", tmp_path / "c" / "sm_90")
     with pytest.raises(UsageError, match="both hold cpu, sm_90: say which"):

@@ -35,9 +35,9 @@ def rewrite(directory, change):
 
 def changed(sides, capsys):
     assert _run(["diff", str(sides / "old"), str(sides / "new"), "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    lists = {name: cells for name, cells in found.items() if isinstance(cells, list) and cells}
-    return lists, found
+    document = json.loads(capsys.readouterr().out)
+    lists = {name: cells for name, cells in document.items() if isinstance(cells, list) and cells}
+    return lists, document
 
 
 def flip(verdict, which):
@@ -77,9 +77,9 @@ PLANTED = {
 
 
 def test_equal_results_have_no_change(sides, capsys):
-    lists, found = changed(sides, capsys)
+    lists, document = changed(sides, capsys)
     assert lists == {}
-    assert found["unchanged"] > 1000
+    assert document["unchanged"] > 1000
 
 
 @pytest.mark.parametrize("heading", PLANTED)
@@ -88,11 +88,11 @@ def test_a_planted_change_is_under_its_heading_and_nowhere_else(sides, capsys, h
     rewrite(sides / "new", PLANTED[heading])
     after = {row.cell: row for row in read_jsonl(sides / "new" / "conformance.jsonl", Record)}
     touched = {cell for cell in before if after.get(cell) != before[cell]}
-    lists, found = changed(sides, capsys)
+    lists, document = changed(sides, capsys)
     lists.pop("claims", None)  # the flipped cell may show one
     assert list(lists) == [heading]
-    assert {f"{one['case']}::{one['compiler']}" for one in lists[heading]} == touched
-    assert found["unchanged"] == len(before) - len(touched)
+    assert {f"{change['case']}::{change['compiler']}" for change in lists[heading]} == touched
+    assert document["unchanged"] == len(before) - len(touched)
     assert _run(["diff", str(sides / "old"), str(sides / "new")]) == 0
     out = capsys.readouterr().out
     assert f"{heading.replace('_', ' ').capitalize()}: {len(touched)}" in out
@@ -113,7 +113,7 @@ def test_a_package_that_changed_is_no_changed_cell(sides, capsys):
     path.write_text(json.dumps(environment))
     lists, _ = changed(sides, capsys)
     assert list(lists) == ["environment"]
-    assert [(one["name"], one["new"]) for one in lists["environment"]] == [("scipy", "99.1")]
+    assert [(fact["name"], fact["new"]) for fact in lists["environment"]] == [("scipy", "99.1")]
 
 
 def test_the_same_failure_in_other_words_is_gathered(sides, capsys):
@@ -169,9 +169,9 @@ def test_several_results_are_compared_step_by_step(sides, capsys):
     assert _run(["diff", *places, "--fail-on", "regression"]) == 1
     capsys.readouterr()
     assert _run(["diff", *places, "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [len(step["newly_wrong"]) for step in found["diffs"]] == [1, 0]
-    assert [len(step["fixed"]) for step in found["diffs"]] == [0, 1]
+    document = json.loads(capsys.readouterr().out)
+    assert [len(step["newly_wrong"]) for step in document["diffs"]] == [1, 0]
+    assert [len(step["fixed"]) for step in document["diffs"]] == [0, 1]
     assert _run(["diff", *places, "--format", "markdown"]) == 0
     assert capsys.readouterr().out.startswith("# From one to the next\n")
     assert _run(["diff", places[0]]) == 2

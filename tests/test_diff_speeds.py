@@ -33,7 +33,7 @@ def status(*arguments):
 
 
 def the(workload, compiler, speedups=ON_FILE):
-    [row] = [one for one in speedups.rows if (one.workload, one.configuration.compiler) == (workload, compiler)]
+    [row] = [row for row in speedups.rows if (row.workload, row.configuration.compiler) == (workload, compiler)]
     return row
 
 
@@ -41,11 +41,11 @@ def slowed(row, *, eager=1.0, candidate=1.0, processes=None):
     """The row as it would be if every sample had taken so much longer."""
 
     def longer(series, factor):
-        return replace(series, seconds=tuple(one * factor for one in series.seconds))
+        return replace(series, seconds=tuple(value * factor for value in series.seconds))
 
     timed = tuple(
-        replace(one, eager=longer(one.eager, eager), candidate=longer(one.candidate, candidate))
-        for one in row.processes[:processes]
+        replace(process, eager=longer(process.eager, eager), candidate=longer(process.candidate, candidate))
+        for process in row.processes[:processes]
     )
     measured = replace(row.measured, seconds=row.measured.seconds * candidate)
     return derive(replace(row, processes=timed, measured=measured))
@@ -57,10 +57,10 @@ def changed(tmp_path):
 
     def compared(*rows, drop=(), environment=ON_FILE.environment, name="speedups-nvidia-h200.json"):
         others = {row.key: row for row in rows}
-        kept = [others.pop(row.key, row) for row in ON_FILE.rows if row.key not in drop]
+        unchanged = [others.pop(row.key, row) for row in ON_FILE.rows if row.key not in drop]
         for side, speedups in {
             "old": ON_FILE,
-            "new": replace(ON_FILE, rows=(*kept, *others.values()), environment=environment),
+            "new": replace(ON_FILE, rows=(*unchanged, *others.values()), environment=environment),
         }.items():
             directory = tmp_path / side / "sm_90"
             directory.mkdir(parents=True, exist_ok=True)
@@ -71,10 +71,12 @@ def changed(tmp_path):
 
 
 def of(changes, row):
-    [one] = [
-        one for one in changes.speeds if (one.workload, one.configuration) == (row.workload, str(row.configuration))
+    [change] = [
+        change
+        for change in changes.speeds
+        if (change.workload, change.configuration) == (row.workload, str(row.configuration))
     ]
-    return one
+    return change
 
 
 VIT = the("vit_b_16_eval", "compile")
@@ -84,27 +86,27 @@ DENSENET = the("densenet121_eval", "compile")  # launch-bound: its seconds diffe
 def test_the_same_benchmark_twice_has_no_difference(changed):
     changes = changed()
     assert len(changes.speeds) == len(ON_FILE.rows)
-    assert {one.category for one in changes.speeds} <= {"no_difference_shown", "too_noisy", "not_timed"}
+    assert {change.category for change in changes.speeds} <= {"no_difference_shown", "too_noisy", "not_timed"}
     assert matching_changes(changes, "slower") == matching_changes(changes, "any") == 0
     assert "0 configurations slower or no longer right" in to_markdown(changes)
 
 
 def test_a_configuration_that_takes_longer_is_slower_by_its_seconds(changed):
     changes = changed(slowed(VIT, candidate=1.2))
-    one = of(changes, VIT)
-    assert (one.category, one.basis) == ("slower", "seconds")
-    assert one.change[0] == pytest.approx(1 / 1.2)
-    assert one.change[1] < one.change[0] < one.change[2] < 1
-    assert one.eager[0] == pytest.approx(1)
+    change = of(changes, VIT)
+    assert (change.category, change.basis) == ("slower", "seconds")
+    assert change.change[0] == pytest.approx(1 / 1.2)
+    assert change.change[1] < change.change[0] < change.change[2] < 1
+    assert change.eager[0] == pytest.approx(1)
     assert matching_changes(changes, "slower") == 1
     assert matching_changes(changes, "regression") == 0
 
 
 def test_the_speedup_over_eager_decides_where_seconds_do_not(changed):
     assert of(changed(), DENSENET).basis == "speedup"
-    one = of(changed(slowed(DENSENET, candidate=1.4)), DENSENET)
-    assert (one.category, one.basis) == ("slower", "speedup")
-    assert one.change[0] == pytest.approx(1 / 1.4)
+    change = of(changed(slowed(DENSENET, candidate=1.4)), DENSENET)
+    assert (change.category, change.basis) == ("slower", "speedup")
+    assert change.change[0] == pytest.approx(1 / 1.4)
     assert of(changed(slowed(DENSENET, candidate=0.7)), DENSENET).category == "faster"
 
 
@@ -113,33 +115,33 @@ def test_what_is_within_the_difference_of_two_days_is_none(changed):
 
 
 def test_eager_that_became_faster_makes_nothing_slower(changed):
-    one = of(changed(slowed(VIT, eager=0.8)), VIT)
-    assert one.category == "no_difference_shown"
-    assert one.eager[0] == pytest.approx(1.25)
+    change = of(changed(slowed(VIT, eager=0.8)), VIT)
+    assert change.category == "no_difference_shown"
+    assert change.eager[0] == pytest.approx(1.25)
 
 
 def test_a_machine_that_became_slower_is_detected_by_eager(changed):
-    one = of(changed(slowed(VIT, eager=1.3, candidate=1.3)), VIT)
-    assert (one.category, one.basis) == ("slower", "seconds")
-    assert one.eager[0] == pytest.approx(1 / 1.3)
+    change = of(changed(slowed(VIT, eager=1.3, candidate=1.3)), VIT)
+    assert (change.category, change.basis) == ("slower", "seconds")
+    assert change.eager[0] == pytest.approx(1 / 1.3)
 
 
 def test_on_another_gpu_speedups_are_compared_with_a_note(changed):
     environment = replace(ON_FILE.environment, gpu=replace(ON_FILE.environment.gpu, name="NVIDIA A100"))
     changes = changed(slowed(VIT, eager=3, candidate=3), environment=environment, name="speedups-nvidia-a100.json")
-    one = of(changes, VIT)
-    assert (one.category, one.basis, one.eager) == ("no_difference_shown", "speedup", None)
+    change = of(changes, VIT)
+    assert (change.category, change.basis, change.eager) == ("no_difference_shown", "speedup", None)
     assert any("NVIDIA H200 became NVIDIA A100" in note for note in changes.warnings)
 
 
 def test_one_process_shows_nothing(changed):
-    one = of(changed(slowed(VIT, candidate=2, processes=1)), VIT)
-    assert (one.category, one.change) == ("too_noisy", None)
+    change = of(changed(slowed(VIT, candidate=2, processes=1)), VIT)
+    assert (change.category, change.change) == ("too_noisy", None)
 
 
 def test_a_shared_machine_shows_nothing(changed):
     row = slowed(VIT, candidate=2)
-    shared = tuple(replace(one, conditions=replace(one.conditions, others=1)) for one in row.processes)
+    shared = tuple(replace(process, conditions=replace(process.conditions, others=1)) for process in row.processes)
     assert of(changed(replace(row, processes=shared)), VIT).category == "too_noisy"
 
 
@@ -166,13 +168,17 @@ def test_rows_of_one_side_and_of_edited_workloads_are_not_compared(changed):
 
 def test_rows_that_were_not_measured_again_are_not_compared_with_a_note(changed):
     changes = changed(replace(slowed(VIT, candidate=2), again=True))
-    assert not [one for one in changes.speeds if (one.workload, one.configuration) == ("vit_b_16_eval", "compile fp32")]
+    assert not [
+        change
+        for change in changes.speeds
+        if (change.workload, change.configuration) == ("vit_b_16_eval", "compile fp32")
+    ]
     assert "speed: NEW is incomplete: 37 configurations planned, 36 measured" in changes.warnings
 
 
 def test_a_speedup_does_not_overrule_conclusive_seconds(changed):
-    one = of(changed(slowed(VIT, eager=0.96, candidate=1.04)), VIT)
-    assert (one.category, one.basis) == ("no_difference_shown", "seconds")
+    change = of(changed(slowed(VIT, eager=0.96, candidate=1.04)), VIT)
+    assert (change.category, change.basis) == ("no_difference_shown", "seconds")
 
 
 def test_on_another_processor_beside_the_same_gpu_speedups_are_compared(changed):
@@ -190,8 +196,8 @@ def test_reports_hold_what_changed(changed, capsys):
     changes = changed(slowed(VIT, candidate=1.2))
     assert msgspec.json.decode(to_json(changes), type=Diff) == changes
     text = to_markdown(changes)
-    [line] = [one for one in text.splitlines() if one.startswith("| `vit_b_16_eval`")]
-    assert [one.strip() for one in line.split("|")][2:7] == [
+    [line] = [line for line in text.splitlines() if line.startswith("| `vit_b_16_eval`")]
+    assert [part.strip() for part in line.split("|")][2:7] == [
         "`compile fp32`",
         "8.50 ms",
         "10.20 ms",
@@ -273,12 +279,12 @@ def test_a_benchmark_on_only_one_side_is_reported_and_cannot_be_a_condition(capf
 def test_another_error_is_another_failure(changed):
     failed = next(row for row in ON_FILE.rows if not row.right)
     other = replace(failed, error=ErrorInfo(type="RuntimeError", message="another", fingerprint="f" * 12))
-    [found] = [
-        one
-        for one in changed(other).speeds
-        if (one.workload, one.configuration) == (failed.workload, str(failed.configuration))
+    [change] = [
+        speed
+        for speed in changed(other).speeds
+        if (speed.workload, speed.configuration) == (failed.workload, str(failed.configuration))
     ]
-    assert found.category == "failing_differently"
+    assert change.category == "failing_differently"
 
 
 # --- The yardstick ----------------------------------------------------------------------------------------------------

@@ -48,29 +48,32 @@ OF_TENSORS = {
 
 def private_names(tree: ast.AST) -> set[str]:
     """The names with an underscore that code takes from torch or a tensor, by import or by attribute."""
-    dotted = [one.module or "" for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
-    dotted += [alias.name for one in ast.walk(tree) if isinstance(one, ast.Import) for alias in one.names]
+    dotted = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    dotted += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     dotted += [
-        f"{one.module}.{alias.name}" for one in ast.walk(tree) if isinstance(one, ast.ImportFrom) for alias in one.names
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     ]
-    dotted += [ast.unparse(one) for one in ast.walk(tree) if isinstance(one, ast.Attribute)]
-    parts = [one.split(".") for one in dotted if one.startswith("torch.")]
-    names = {part for one in parts for part in one if part.startswith("_") and not part.startswith("__")}
-    attributes = [one for one in ast.walk(tree) if isinstance(one, ast.Attribute) and one.attr in OF_TENSORS]
-    return names | {one.attr for one in attributes if ast.unparse(one.value) not in ("self", "cls")}
+    dotted += [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    parts = {part for name in dotted if name.startswith("torch.") for part in name.split(".")}
+    names = {part for part in parts if part.startswith("_") and not part.startswith("__")}
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in OF_TENSORS]
+    return names | {node.attr for node in attributes if ast.unparse(node.value) not in ("self", "cls")}
 
 
 def long_functions(source: str) -> list[str]:
     lines = source.splitlines()
-    found = []
-    for one in ast.walk(ast.parse(source)):
-        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
-            docstring = one.body[0] if ast.get_docstring(one) is not None else None
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = node.body[0] if ast.get_docstring(node) is not None else None
             said = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
-            head = "\n".join(lines[one.lineno - 1 : one.body[0].lineno])
-            if one.end_lineno - one.lineno + 1 - said > LONGEST_FUNCTION and "# long: " not in head:
-                found.append(one.name)
-    return found
+            head = "\n".join(lines[node.lineno - 1 : node.body[0].lineno])
+            if node.end_lineno - node.lineno + 1 - said > LONGEST_FUNCTION and "# long: " not in head:
+                names.append(node.name)
+    return names
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
@@ -79,7 +82,7 @@ def test_a_module_keeps_the_rules(path):
     tree = ast.parse(source)
     name = name_of(path)
     assert long_functions(source) == []
-    asks = any(isinstance(one, ast.Name) and one.id == "__file__" for one in ast.walk(tree))
+    asks = any(isinstance(node, ast.Name) and node.id == "__file__" for node in ast.walk(tree))
     assert not asks or name in MAY_ASK_FOR_ITS_FILE
     assert name.startswith(PRIVATE_TO_TORCH) or private_names(tree) <= MAY_USE_PRIVATE_TORCH.get(name, set())
 
@@ -159,9 +162,9 @@ PLANTED_IMPORTS = (
 def test_every_upward_import_breaks_a_contract(lint):
     done = lint(*((f"{name.replace('.', '/')}.py", line.format(above)) for name, line, above, _ in PLANTED_IMPORTS))
     assert done.returncode == 1, done.stdout + done.stderr
-    broken = [one for one in done.stdout.splitlines() if one.endswith("BROKEN")]
+    broken = [line for line in done.stdout.splitlines() if line.endswith("BROKEN")]
     _, _, said = done.stdout.partition("Broken contracts")
     for name, _, above, contract in PLANTED_IMPORTS:
-        assert any(one.startswith(contract) for one in broken), done.stdout
-        (section,) = [one for one in re.split(r"\n(?=.+\n-{5,}\n)", said) if one.startswith(contract)]
+        assert any(line.startswith(contract) for line in broken), done.stdout
+        (section,) = [part for part in re.split(r"\n(?=.+\n-{5,}\n)", said) if part.startswith(contract)]
         assert f"recapture.{name} -> recapture.{above} (" in section, done.stdout

@@ -219,8 +219,8 @@ def test_neither_jobs_nor_the_kind_of_worker_changes_a_verdict(warm, command, tm
         done = command("run", *arguments, "--results", name)
         assert done.returncode == 0, done.stderr
         directory = results_below(command.directory / name)
-        found = (directory / "conformance.jsonl").read_bytes().splitlines()
-        assert found == [line for line in expected if name == "one" or (b"branches" in line and b"jit.trace" in line)]
+        lines = (directory / "conformance.jsonl").read_bytes().splitlines()
+        assert lines == [line for line in expected if name == "one" or (b"branches" in line and b"jit.trace" in line)]
         worker = json.loads((directory / "environment.json").read_text())["worker"]
         assert worker == ("fresh" if name == "fresh" else "fork")
 

@@ -158,6 +158,14 @@ def test_text_of_one_cell_is_a_line_a_release_and_each_reason_once(capsys, relea
     ]
 
 
+def test_text_of_one_cell_names_the_releases_without_it_once(capsys, releases):
+    (releases / "torch2.2.2-cu121" / "cpu" / "conformance.jsonl").write_bytes(b"")
+    assert recapture("history", "s::c::compile", "--results", releases) == 0
+    out = capsys.readouterr().out
+    assert "torch2.2.2-cu121" not in out
+    assert "\nNot recorded with 2.2.2.\n" in out
+
+
 def test_text_of_a_case_is_compilers_by_releases_with_the_transitions_below(capsys):
     assert recapture("history", "branch_on_sum", "--results", IMAGES) == 0
     out = capsys.readouterr().out

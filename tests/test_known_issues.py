@@ -119,7 +119,7 @@ def test_an_issue_counts_as_tried_at_both_ends_only_where_its_cells_ran_on_both(
     put(tmp_path, "torch2.6.0-cu124", Verdict.WRONG, **evidence(Verdict.WRONG))
     assert "0 were tried on the releases at both ends" in to_markdown(compare_issues([ONE], tmp_path))
     put(tmp_path, "torch2.9.0-cu128", Verdict.PASS)
-    assert "1 were tried on the releases at both ends" in to_markdown(compare_issues([ONE], tmp_path))
+    assert "1 was tried on the releases at both ends" in to_markdown(compare_issues([ONE], tmp_path))
 
 
 def test_a_recorded_release_that_is_no_version_is_no_end(tmp_path):
@@ -138,7 +138,7 @@ def test_a_cell_that_was_not_run_at_one_end_is_no_try(tmp_path):
     ("text", "reason"),
     [
         ('what = "w"\ncompares = "colour"\nseen = ["2.6"]\nsure = "open"\nnot_shown = "x"', "unknown kind"),
-        ('what = "w"\ncompares = "value"\nseen = ["soon"]\nsure = "open"\nnot_shown = "x"', "is no release"),
+        ('what = "w"\ncompares = "value"\nseen = ["soon"]\nsure = "open"\nnot_shown = "x"', "is not a release"),
         ('what = "w"\ncompares = "value"\nseen = []\nsure = "open"\nnot_shown = "x"', "seen names no release"),
         ('what = "w"\ncompares = "value"\nseen = ["2.6"]\nsure = "open"', "neither shown_by nor not_shown"),
         ('what = "w"\ncompares = "value"\nseen = ["2.6"]\nsure = "open"\nshown_by = ["c"]', "is not a cell"),
@@ -228,7 +228,7 @@ def test_the_command_shows_one_issue_in_three_forms(tmp_path, capfd):
     asked = ("history", "--issue", "183602", "--results", str(tmp_path))
     status, text, _ = left(capfd, *asked)
     assert status in (0, None)
-    assert "1 known issues: 1 agrees" in text
+    assert "1 known issue: 1 agrees. " in text
     _, page, _ = left(capfd, *asked, "--format", "markdown")
     assert "[\\#183602](https://github.com/pytorch/pytorch/issues/183602)" in page
     _, document, _ = left(capfd, *asked, "--format", "json")

@@ -178,4 +178,4 @@ def test_what_needs_neither_answers_without_torch(alone, words):
 def test_a_search_in_what_was_recorded_ends_without_torch_and_results(alone):
     run = alone("bisect", CELL, "--no-run")
     assert (run.returncode, run.stderr) == (0, "")
-    assert "it never turns: nothing is known" in run.stdout
+    assert "no change found: nothing is known" in run.stdout

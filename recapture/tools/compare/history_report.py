@@ -83,12 +83,11 @@ def _case(members: Sequence[CellHistory]) -> Iterator[Block]:
     """Yield the cells of one case: compilers by releases, then what changed and where, each said once."""
     matrix, absent = _matrix(members)
     yield matrix
-    if absent:
-        yield Paragraph(f"Not recorded with {', '.join(absent)}.", style="dim")
+    yield from _not_recorded(absent)
     if changes := _said_once((cell.compiler, line) for cell in members for line in _transitions(cell)):
         yield changes
     if turns := _said_once((cell.compiler, line) for cell in members for line in _turns(cell)):
-        yield Paragraph("Turns:")
+        yield Paragraph("Turning points:")
         yield turns
     yield from _eager(members[0])
     yield from _known(members)
@@ -96,25 +95,35 @@ def _case(members: Sequence[CellHistory]) -> Iterator[Block]:
 
 def _cell(cell: CellHistory) -> Iterator[Block]:
     """Yield one cell: a line for each release, then the reasons, each with the releases that have it."""
-    heads = labels(cell.entries)
+    heads: list[str] = []
+    absent: list[str] = []
     rows: list[list[Inline]] = []
     reasons: dict[str, list[int]] = {}
-    recorded = [number for number, entry in enumerate(cell.entries) if entry.record]
-    for number, (label, entry) in enumerate(zip(heads, cell.entries, strict=True)):
-        outcome = summary.measured(entry.record) if entry.record else "no such cell"
+    for label, entry in zip(labels(cell.entries), cell.entries, strict=True):
+        if entry.record is None:
+            absent.append(label)
+            continue
         edited = "(the case was edited)" if entry.edited else ""
         arrow = "→" if entry.changed else " "
-        rows.append([f"{arrow} {label}", entry.image, Span(outcome, style=summary.colour(entry.record)), edited])
-        if entry.record and (why := _why(entry.record)):
-            reasons.setdefault(why, []).append(recorded.index(number))
+        outcome = Span(summary.measured(entry.record), style=summary.colour(entry.record))
+        rows.append([f"{arrow} {label}", entry.image, outcome, edited])
+        if why := _why(entry.record):
+            reasons.setdefault(why, []).append(len(heads))
+        heads.append(label)
     yield Table(["", "", "", ""], rows)
-    recorded_heads = [heads[number] for number in recorded]
     if reasons:
-        yield Items([Item(f"{_ranges(places, recorded_heads)}: {why}") for why, places in reasons.items()])
+        yield Items([Item(f"{_ranges(places, heads)}: {why}") for why, places in reasons.items()])
+    yield from _not_recorded(absent)
     for line in _turns(cell):
         yield Paragraph(line, style="bold")
     yield from _eager(cell)
     yield from _known([cell])
+
+
+def _not_recorded(names: Sequence[str]) -> Iterator[Block]:
+    """Yield the releases whose results do not have the cells, each once."""
+    if names:
+        yield Paragraph(f"Not recorded with {', '.join(dict.fromkeys(names))}.", style="dim")
 
 
 def _eager(cell: CellHistory) -> Iterator[Block]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from recapture.base.escape import indented_json
+from recapture.base.text import plural
 from recapture.known.issues import KnownIssue
 from recapture.machine.pins import load_images
 from recapture.records.directories import Results
@@ -199,11 +200,11 @@ def _counts(table: IssueTable) -> str:
     counted = Counter(row.outcome for row in table.rows)
     parts = ", ".join(f"{number} {outcome}" for outcome, number in counted.most_common())
     pairs = [entry.agrees for row in table.rows for entry in row.entries if entry.agrees is not None]
-    text = f"{len(table.rows)} known issues: {parts}."
+    text = f"{plural(len(table.rows), 'known issue')}: {parts}."
     if pairs:
         text += f" Of {len(pairs)} pairs of issue and release that can be compared, {sum(pairs)} agree."
     tried = sum(row.at_both_ends for row in table.rows)
-    return f"{text} {tried} were tried on the releases at both ends of their documented range."
+    return f"{text} {tried} {'was' if tried == 1 else 'were'} tried on the releases at both ends of their documented range."
 
 
 def _table(table: IssueTable) -> Table:

@@ -299,8 +299,8 @@ def _print(cell: str, search: ReleaseSearch) -> None:
                 echo(f"  {why}")
                 break
     if search.always:
-        known = "nothing is known" if search.always == "unknown" else f"{search.always} in every image that was decided"
-        echo(f"it never turns: {known}")
+        known = "nothing is known" if search.always == "unknown" else f"{search.always} in every image with a verdict"
+        echo(f"no change found: {known}")
     echo(f"{plural(len(search.records) - len(search.ran), 'record')} on file, {len(search.ran)} run now")
     for name, why in search.failed.items():
         echo(f"not decided in {name}: {why}")

@@ -75,7 +75,7 @@ class ReleaseSearch:
 
     @property
     def always(self) -> Literal["right", "bad", "unknown"] | None:
-        """What the cell is everywhere, if it never turns."""
+        """What the cell is everywhere, if it does not change."""
         if self.boundaries:
             return None
         states = {is_bad(record) for record in self.records.values()} - {None}

@@ -174,7 +174,7 @@ def _releases(histories: Sequence[CellHistory] | None) -> list[str]:
     for history in histories:
         known = [entry for entry in history.entries if entry.record is not None]
         verdicts = ", ".join(f"{entry.torch} {entry.record.verdict}" for entry in known if entry.record is not None)
-        turns = "; ".join(f"{IN_WORDS[turn.kind]} {turn.image}" for turn in history.turns) or "no turn among these"
+        turns = "; ".join(f"{IN_WORDS[turn.kind]} {turn.image}" for turn in history.turns) or "no change among these"
         lines.append(f"- {plain(history.capability)}: {plain(turns)}. Recorded: {plain(verdicts)}.")
     return ["Releases, from recorded runs of the whole case:", "", *lines, ""]
 

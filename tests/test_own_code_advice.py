@@ -8,6 +8,7 @@ from recapture.records.verdicts import Verdict
 from recapture.tools.check.answers import CheckReport, Circumstances, failing_families, row_of
 
 INPUTS = ("batch=1", "batch=0")
+BATCHES = Circumstances(inputs=INPUTS)
 
 
 def recorded(compiler, verdict, *, kind="value", message=None, **fields):
@@ -63,6 +64,50 @@ def test_a_size_of_one_is_what_an_export_with_dynamic_sizes_takes_as_fixed():
 )
 def test_inductor_s_option_for_random_numbers_is_named_where_it_helps(compiler, facts, helps):
     assert ("fallback_random" in advice(recorded(compiler, Verdict.WRONG, input="example"), **facts)) == helps
+
+
+EFFECT = Difference(input="example", where="state.calls", kind="mutation")
+VALUE = Difference(input="held_out[0]", where="result", kind="value")
+
+
+def test_a_wrong_value_behind_a_lost_side_effect_is_shown_and_has_its_advice():
+    both = row_of(recorded("jit.trace", Verdict.WRONG, input="example", differences=(EFFECT, VALUE)), BATCHES)
+    assert both.reason == "state.calls: mutation (and 1 more, also value); on batch=1, result: value"
+    assert both.advice.startswith("a side effect is lost or done at capture: return the new value")
+    assert "; it recorded the path and sizes of the example, and batch=1 needs others" in both.advice
+    one = row_of(recorded("jit.trace", Verdict.WRONG, input="example", differences=(EFFECT,)), BATCHES)
+    assert (one.reason, one.advice) == ("state.calls: mutation", both.advice.partition("; it recorded")[0])
+
+
+def test_a_call_that_leaves_arguments_to_their_defaults_is_told_to_give_them():
+    message = "Tracing expected 2 arguments but got 1 concrete arguments"
+    assert advice(refused_capture("make_fx", message)).startswith("it does not fill in defaults: give every argument")
+
+
+@pytest.mark.parametrize(
+    ("refused", "tried", "text"),
+    [
+        (0, 0, "the example and 2 held-out inputs"),
+        (1, 0, "the example and 2 held-out inputs; eager refuses 1 other"),
+        (1, 1, "the example and 2 held-out inputs; eager refuses 1 other, which was tried as well and must raise"),
+        (
+            3,
+            1,
+            "the example and 2 held-out inputs; eager refuses 3 others, 1 of which was tried as well and must raise",
+        ),
+    ],
+)
+def test_the_inputs_in_words(refused, tried, text):
+    names = [f"batch={number}" for number in range(refused)]
+    report = CheckReport(
+        target="f",
+        torch="2.11.0",
+        device="cpu",
+        inputs=INPUTS,
+        refused=tuple((name, "ValueError") for name in names),
+        must_raise=tuple(names[:tried]),
+    )
+    assert report.inputs_in_words == text
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from recapture.cases.compilers import compiler_facts, shorter_compilers
 from recapture.records.kinds import KINDS
 from recapture.records.verdicts import FAIL_ON as VERDICTS_TO_FAIL_ON
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
+from recapture.report.differences import describe_difference
 from recapture.report.summary import explain
 
 if TYPE_CHECKING:
@@ -66,6 +67,11 @@ _CALLED = {"torch.compile": Family.DYNAMO, "torch.export": Family.EXPORT}
 """The family of compilers behind each function of torch that advice recommends."""
 
 _ON_EARLIER_CALLS = "the result depends on earlier calls: pass that state in as a tensor, and return the new one"
+
+_SIDE_EFFECT = "a side effect is lost or done at capture: return the new value instead of changing state"
+
+_TOO_FEW_ARGUMENTS = re.compile(r"Tracing expected \d+ arguments but got \d+")
+"""What `make_fx` says where the call leaves an argument to its default."""
 
 _RECORDED_TWICE = "Tracing failed sanity checks"
 """What `torch.jit.trace` says where it records the code again and gets another graph."""
@@ -246,13 +252,15 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
         """How many inputs were tried, refused by eager, and left out."""
         parts = [f"the example and {plural(len(self.inputs), 'held-out input')}"]
         if self.refused:
-            tried = f", {len(self.must_raise)} of them tried: they must raise" if self.must_raise else ""
-            parts.append(f"{len(self.refused)} refused by eager{tried}")
+            were = "was" if len(self.must_raise) == 1 else "were"
+            which = "which" if len(self.refused) == 1 else f"{len(self.must_raise)} of which"
+            tried = f", {which} {were} tried as well and must raise" if self.must_raise else ""
+            parts.append(f"eager refuses {plural(len(self.refused), 'other')}{tried}")
         if self.unaffordable:
-            parts.append(f"{len(self.unaffordable)} left out that eager has not the time or memory for")
+            parts.append(f"{len(self.unaffordable)} left out because eager needs too much time or memory")
         if self.untried:
             parts.append(f"{len(self.untried)} left out beyond the limit")
-        return ", ".join(parts)
+        return "; ".join(parts)
 
 
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
@@ -337,7 +345,7 @@ def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> Check
         verdict=record.verdict.value,
         phase=record.phase,
         input=None if record.input is None else name(record.input),
-        reason=name(shorten(_unplaced(explain(record, REASON), record), REASON)),
+        reason=name(_reason(record)),
         advice=advice_for(record, around),
         differences=tuple(
             name(f"{difference.input}: {difference.where} ({difference.kind}): {one_line(difference.detail)}")
@@ -351,9 +359,20 @@ def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> Check
     )
 
 
-def _unplaced(text: str, record: Record) -> str:
-    """Return a reason without the input at its beginning, which the verdict in words names."""
-    return text.removeprefix(f"on {record.input}, ") if record.verdict in SILENTLY_WRONG else text
+def _reason(record: Record) -> str:
+    """Return the reason of an outcome, without the input that the verdict in words names.
+
+    A cell that is wrong on the example begins with what differs there. What differs on another input and matters more,
+    such as a value beside a side effect, follows.
+    """
+    text = explain(record, REASON)
+    if record.verdict not in SILENTLY_WRONG:
+        return shorten(text, REASON)
+    text = shorten(text.removeprefix(f"on {record.input}, "), REASON)
+    first, worst = record.differences[0], min(record.differences, key=lambda difference: KINDS[difference.kind].rank)
+    if KINDS[worst.kind].rank < KINDS[first.kind].rank:
+        text += f"; {shorten(describe_difference(worst), REASON)}"
+    return text
 
 
 # --- advice ----------------------------------------------------------------------------------------------------------
@@ -377,6 +396,12 @@ def _if_wrong(record: Record, around: Circumstances) -> str:
     on = around.name(record.input or "")
     if around.depends_on_calls and not kinds & {"dtype", "shape", "type"}:
         return _ON_EARLIER_CALLS
+    others = tuple(difference for difference in record.differences if not KINDS[difference.kind].side_effect)
+    if others and others[0] != record.differences[0]:
+        rest = msgspec.structs.replace(record, input=others[0].input, differences=others)
+        if rest.input != "example":
+            rest = msgspec.structs.replace(rest, verdict=Verdict.SPECIALIZED)
+        return f"{_SIDE_EFFECT}; {_if_wrong(rest, around)}"
     if around.random and kinds <= {"value"}:
         if compiler.generates_code and not around.sets_fallback_random:
             return "the code draws random numbers: torch._inductor.config.fallback_random = True gives eager's"
@@ -386,7 +411,7 @@ def _if_wrong(record: Record, around: Circumstances) -> str:
             "a setting differs after the call: change settings outside of the code, and set them back where it raises"
         )
     if all(KINDS[kind].side_effect for kind in kinds):
-        return "a side effect is lost or done at capture: return the new value instead of changing state"
+        return _SIDE_EFFECT
     if kinds <= {"alias"}:
         return "memory is shared differently: do not write to results or arguments afterwards, or clone them"
     if kinds <= {"gradient"}:
@@ -418,6 +443,8 @@ def _if_refused(record: Record, around: Circumstances) -> str:
     if _OF_A_RESULT.search(message):
         remedies = around.remedies("tensors and tuples of them", "torch.compile")
         return f"it cannot record an argument or result of this type{remedies}"
+    if _TOO_FEW_ARGUMENTS.search(message):
+        return "it does not fill in defaults: give every argument with --input or --inputs"
     if _UNKNOWN_TO_FX in message:
         remedies = around.remedies("torch.compile", "a Tracer whose is_leaf_module keeps its module whole")
         return f"a branch needs a value, size or device, which fx does not know while it traces{remedies}"

@@ -227,8 +227,8 @@ class _Stream:
     def prepared(self, prepared: Prepared) -> None:
         """Say what is about to run, and how long its calls of eager take."""
         number = len(prepared.inputs) + len(prepared.other_ranks)
-        refused = f", {len(prepared.refused)} refused by eager" if prepared.refused else ""
-        echo_error(f"{plural(number, 'derived input')}{refused}; eager takes {prepared.seconds:.3g} s a call")
+        refused = f" and refuses {plural(len(prepared.refused), 'other')}" if prepared.refused else ""
+        echo_error(f"{plural(number, 'derived input')}; eager takes {prepared.seconds:.3g} s a call{refused}")
 
     def finished(self, row: CheckRow) -> None:
         """Print a compiler's line and, when only slow ones are left, what to expect."""

@@ -205,7 +205,7 @@ def wrong_then_raises(fn, example):
 
 @compiler("not-utf-8")
 def not_utf_8(fn, example):
-    """Fails with a file's name that is no UTF-8."""
+    """Fails with a file's name that is not UTF-8."""
     def call(*args):
         raise ValueError("cannot open caf\\udce9.txt")
     return call

@@ -96,13 +96,13 @@ WHOLE = {
     [
         ({"sentence": "It is so"}, "the sentence has no full stop"),
         ({"title": "Two\nlines"}, "one line each"),
-        ({"example": "x +"}, "the example is no Python"),
+        ({"example": "x +"}, "the example is not Python"),
         ({"example": "x\n" * 9}, "more than 8"),
         ({"cases": []}, "no case is named"),
         ({"cases": ["f"]}, "'f' is not a case"),
         ({"rewrite": ["f"]}, "'f' is not a case"),
         ({"threads": ["#12"]}, "neither an address"),
-        ({"graph_break": "124"}, "no id of a graph break"),
+        ({"graph_break": "124"}, "not an id of a graph break"),
         ({"sentense": "It is so."}, "sentense"),
     ],
 )
@@ -115,7 +115,7 @@ def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, changes, message):
 def test_a_pattern_of_two_behaviours_and_an_id_with_capitals_are_refused(tmp_path):
     with pytest.raises(UsageError, match="s::f is in one and in two"):
         BEHAVIOURS.load(written(tmp_path, {"one": WHOLE, "two": WHOLE}))
-    with pytest.raises(UsageError, match="'One' is no id"):
+    with pytest.raises(UsageError, match="'One' is not an id"):
         BEHAVIOURS.load(written(tmp_path, {"One": WHOLE}))
 
 

@@ -147,7 +147,7 @@ def test_an_error_of_a_factory_stays_what_it_is(declare):
         ("example=tuple, claims=['x']", "case 'f': claims"),
         ("example=tuple, requires='numpy'", "case 'f': requires is not a list of names but 'numpy'"),
         ("example=tuple, concrete_args='flag'", "case 'f': concrete_args is not a list of names but 'flag'"),
-        ("example=tuple, concrete_args=['flag']", "case 'f': concrete_args names 'flag', which is no argument$"),
+        ("example=tuple, concrete_args=['flag']", "case 'f': concrete_args names 'flag', which is not an argument$"),
         ("example=tuple, codegen_on='cpu'", "case 'f': codegen_on is not a list of names but 'cpu'"),
         ("example=tuple, codegen_on=['gpu']", "case 'f': codegen_on names 'gpu', which is neither cpu nor cuda"),
         ("example=tuple, claims={'compile': ('T1', 'right graphs=²')}", "unknown condition 'graphs=²'"),

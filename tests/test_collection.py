@@ -52,20 +52,20 @@ def test_nothing_named_is_every_shipped_suite():
 def test_an_empty_name_is_not_the_current_directory(suite, monkeypatch, tmp_path, argument):
     suite(GOOD)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="an empty name is no suite, file or folder"):
+    with pytest.raises(UsageError, match="an empty name is not a suite, file or folder"):
         find_suites((argument,))
 
 
 def test_a_file_whose_name_is_no_utf8_is_refused(suite, tmp_path):
     suite(GOOD, "a\udce9.py")
-    with pytest.raises(UsageError, match=r"a\\udce9.py' is no UTF-8"):
+    with pytest.raises(UsageError, match=r"a\\udce9.py' is not UTF-8"):
         find_suites((str(tmp_path),))
 
 
 @pytest.mark.parametrize("arguments", [["list", "a\udce9.py"], ["list", "-k", "\udce9"]])
 def test_an_argument_that_is_no_utf8_is_refused_in_one_line(capsys, arguments):
     assert _run(arguments) == 2
-    assert capsys.readouterr().err == f"recapture: the argument {arguments[-1]!r} is no UTF-8\n"
+    assert capsys.readouterr().err == f"recapture: the argument {arguments[-1]!r} is not UTF-8\n"
 
 
 def test_a_file_a_folder_and_a_name_are_suites(suite, tmp_path):
@@ -234,7 +234,7 @@ def test_an_invalid_case_is_refused_by_line_and_the_others_are_collected(suite):
         "case 'bare' has no example: write @case(example=...) (line 21)",
         "case 'positional': options have names: write @case(example=...) (line 29)",
         "a case has no name: ",
-        "case 'Plain' is a class, but no nn.Module with a forward method (line 36)",
+        "case 'Plain' is a class, but not an nn.Module with a forward method (line 36)",
         "case 'strict': strict names the unknown difference 'strides'; did you mean 'stride'? (line 40)",
         "case 'claimed': claim of 'fx' is not an (id, expected) pair: 'pass' (line 44)",
         "two cases are named 'twin' (line 52)",

@@ -297,7 +297,7 @@ def test_status_125_is_no_answer_and_a_mixture_that_breaks_otherwise_is_none_eit
         (("--test", "x"), "are for a command: write it after two dashes"),
         (("--metric", "x", "--", "true"), "--metric needs --worse"),
         (("--metric", "x", "--worse", "higher", "--", "true"), "needs one group"),
-        (("--metric", "(", "--worse", "higher", "--", "true"), "is no regular expression"),
+        (("--metric", "(", "--worse", "higher", "--", "true"), "is not a regular expression"),
         (("--good", "2.6.0", "--bad", "2.6.0", "--", "true"), "a search needs two releases"),
         (("--good", "2.6.0", "--", "true"), "belong together"),
         (("--across", "2.66", "--", "true"), "no image has torch '2.66'"),
@@ -326,7 +326,7 @@ def test_the_last_match_is_the_number():
     assert printed_number("x=([0-9]+)")(None, "y=4") is None
     with pytest.raises(UsageError, match="one group"):
         printed_number("(a)(b)")
-    with pytest.raises(UsageError, match="no number"):
+    with pytest.raises(UsageError, match="not a number"):
         printed_number("x=(.)")(None, "x=a")
 
 

@@ -466,8 +466,8 @@ def test_the_list_of_compilers_needs_no_torch():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("",), "a compiler's name is no text"),
-        ((3,), "a compiler's name is no text but 3"),
+        (("",), "a compiler's name is not text"),
+        ((3,), "a compiler's name is not text but 3"),
         (("mine", "since"), "compiler 'mine': since is not a release such as '2.6' but 2.6"),
         (("mine", "requires"), "compiler 'mine': requires is not a list of names but 'onnx'"),
         (("mine", "unavailable"), "compiler 'mine': unavailable is not a callable but 3"),

@@ -133,7 +133,7 @@ def test_history_prints_the_finding_of_a_cell_once_for_each_machine(capfd, form)
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("signed-zero", "Signed zero", "is no name of a finding"),
+        ("signed-zero", "Signed zero", "is not a name of a finding"),
         ('"torch"', '"nobody"', "Invalid enum value 'nobody'"),
         ("types::signed_zero", "signed_zero", "is not a case"),
         ('["compile", "compile:eager"]', "[]", "are none, or one is named twice"),

@@ -63,7 +63,7 @@ def test_every_file_of_the_corpus_has_commands_and_every_command_a_file(tmp_path
 
 def test_requirements_files_of_their_own_reach_options_hashes_loops_and_refusals(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    kinds = ("not a text file", "a FIFO", "a device", "a directory", "No such file", "is no requirement")
+    kinds = ("not a text file", "a FIFO", "a device", "a directory", "No such file", "is not a requirement")
     complaints, read = set(), 0
     for seed in range(300):
         requirement_files.write(random.Random(seed), tmp_path)

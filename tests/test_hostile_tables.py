@@ -139,7 +139,7 @@ class TestRequirements:
     def test_a_marker_that_is_nested_too_deeply_is_no_requirement(self, tmp_path):
         path = tmp_path / "requirements.txt"
         path.write_text("a==1; " + "(" * 3000 + "\n")
-        assert refused(lambda one: Requirements.read([one]), path).endswith("is no requirement: nested too deeply")
+        assert refused(lambda one: Requirements.read([one]), path).endswith("is not a requirement: nested too deeply")
 
 
 def report(**changed):

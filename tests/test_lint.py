@@ -307,13 +307,13 @@ def test_a_line_break_in_a_message_does_not_end_an_annotation(data, tmp_path):
     ("words", "message"),
     [
         (["absent.py"], "no file or folder absent.py"),
-        (["model.py", "--torch", "new"], "'new' is no version of torch"),
+        (["model.py", "--torch", "new"], "'new' is not a version of torch"),
         (
             ["model.py", "--select", "branch-on-dtyp"],
             "no pattern looks for 'branch-on-dtyp'; did you mean 'branch-on-dtype'",
         ),
         (["model.py", "--compiler", "fx,exprot"], "unknown compiler 'exprot'; did you mean 'export'"),
-        (["broken.py"], "broken.py is no Python: SyntaxError"),
+        (["broken.py"], "broken.py is not Python: SyntaxError"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(data_file, tmp_path, monkeypatch, capsys, words, message):
@@ -345,7 +345,7 @@ def test_ranges_follow_the_records(data):
     assert not row.holds("2.12.1")
     assert chosen_release(data, "2.11.1+cu130") == "2.11.0"
     assert chosen_release(data, "1.13") == data.releases[0]
-    with pytest.raises(UsageError, match="no version of torch"):
+    with pytest.raises(UsageError, match="not a version of torch"):
         chosen_release(data, "newest")
 
 

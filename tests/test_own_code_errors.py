@@ -42,11 +42,11 @@ def test_bad_usage_is_one_line(words, complaint, capsys):
         (
             "plain",
             ["3"],
-            "takes (x, y), and 1 input given: missing a required argument: 'y'; give each argument once with --input",
+            "takes (x, y), but it got 1 input: missing a required argument: 'y'; give each argument once with --input",
         ),
         ("plain", ["2x3", "4x5"], "raises RuntimeError on its input (line "),
         ("NeedsSize", ["3"], "NeedsSize needs arguments (size)"),
-        ("number", ["3"], "is no function and no torch.nn.Module but int"),
+        ("number", ["3"], "number is an object of type int: a target is a function or a torch.nn.Module"),
     ],
 )
 def test_a_target_that_cannot_be_checked_is_one_line(served, target, given, complaint):

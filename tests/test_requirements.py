@@ -85,7 +85,7 @@ def test_requirements_that_fit_are_accepted(tmp_path, text):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"not a requirement!\n", "is no requirement"),
+        (b"not a requirement!\n", "is not a requirement"),
         (b"\xff\xfe", "not a text file"),
         (b"-r a\0b.txt\n", "not a text file"),
         (b"-r " + b"x" * 5000, "cannot read "),
@@ -109,7 +109,7 @@ def test_a_marker_that_means_nothing_is_one_line(tmp_path, marker):
     with pytest.raises(UsageError) as caught:
         check_against(find_image(IMAGE), written(tmp_path, f"numpy; {marker}\n"))
     assert re.fullmatch(
-        r"requirements\.txt: (the marker of 'numpy; .*' means nothing|'numpy; .*' is no requirement): .*",
+        r"requirements\.txt: (the marker of 'numpy; .*' means nothing|'numpy; .*' is not a requirement): .*",
         str(caught.value),
     )
 
@@ -340,4 +340,6 @@ def test_a_release_is_found_by_its_number_or_its_beginning():
         if text != "2":
             with pytest.raises(UsageError, match=r"no image has torch '.*; there are 2\.0\.0, 2\.0\.1, "):
                 find_release(text)
+    with pytest.raises(UsageError, match=r"there are .*2\.15\.0; did you mean '2\.6\.0'\?$"):
+        find_release("2.6.9")
     assert find_release("2").torch.startswith("2.15")

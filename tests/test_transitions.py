@@ -143,7 +143,7 @@ def test_history_says_what_a_change_is_about(capfd, cell, form):
     ("old", "new", "said"),
     [
         ("2.15.0", "2.13.0", "2.13.0 is not before 2.13.0"),
-        ('"right"', '"wrong"', "wrong to wrong is no change"),
+        ('"right"', '"wrong"', "wrong to wrong is not a change"),
         ('"right"', '"great"', "Invalid enum value 'great'"),
         ("types::signed_zero", "signed_zero", "is not a case"),
         ('["compile"]', "[]", "no compiler is named"),

@@ -221,11 +221,11 @@ def case(  # long: its docstring is the reference for authors of cases
     def declared(decorated: Any, line: int | None) -> Case:
         name = getattr(decorated, "__name__", None)
         if name is None:
-            raise CaseError(f"a case has no name: {decorated!r} is no function or class"[:300])
+            raise CaseError(f"a case has no name: {decorated!r} is not a function or class"[:300])
         if not name.isprintable():  # a line break or half a character, which no file of results can hold
             raise CaseError(f"case {name!r}: its name has characters that cannot be printed"[:300])
         if inspect.isclass(decorated) and not hasattr(decorated, "forward"):
-            raise CaseError(f"case {name!r} is a class, but no nn.Module with a forward method")
+            raise CaseError(f"case {name!r} is a class, but not an nn.Module with a forward method")
         if target is not None and decorated is not target:
             raise CaseError(f"case {name!r}: options have names: write @case(example=...)")
         if unknown:
@@ -242,9 +242,9 @@ def case(  # long: its docstring is the reference for authors of cases
         if not (backward is None or isinstance(backward, bool)):
             raise CaseError(f"case {name!r}: backward is not True, False or None but {backward!r}"[:300])
         if train_step is not None and not (isinstance(train_step, float) and train_step > 0):
-            raise CaseError(f"case {name!r}: train_step is no rate such as 1e-3 but {train_step!r}"[:300])
+            raise CaseError(f"case {name!r}: train_step is not a rate such as 1e-3 but {train_step!r}"[:300])
         if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds < float("inf")):
-            raise CaseError(f"case {name!r}: seconds is no number such as 60 but {seconds!r}"[:300])
+            raise CaseError(f"case {name!r}: seconds is not a number such as 60 but {seconds!r}"[:300])
         if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
             raise CaseError(f"case {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
         try:
@@ -400,7 +400,7 @@ def _check_arguments(name: str, decorated: Any, concrete_args: Sequence[str]) ->
     for argument in concrete_args:
         if argument not in known:
             near = did_you_mean(argument, known)
-            raise CaseError(f"case {name!r}: concrete_args names {argument!r}, which is no argument{near}")
+            raise CaseError(f"case {name!r}: concrete_args names {argument!r}, which is not an argument{near}")
 
 
 def _check_functions(name: str, **options: object) -> None:

@@ -143,14 +143,14 @@ def find_suites(arguments: tuple[str, ...]) -> Selection:
             try:
                 str(suite.path).encode()
             except UnicodeEncodeError:
-                raise UsageError(f"the path {str(suite.path)!r} is no UTF-8") from None
+                raise UsageError(f"the path {str(suite.path)!r} is not UTF-8") from None
             addresses.append((suite.name, case, how))
     return Selection(tuple(selected.values()), tuple(addresses), frozenset(selected))
 
 
 def _resolve(place: str, shipped: dict[str, list[SuiteFile]]) -> list[SuiteFile]:
     if not place:  # from an unset shell variable; do not take it as the current directory
-        raise UsageError("an empty name is no suite, file or folder")
+        raise UsageError("an empty name is not a suite, file or folder")
     path = Path(place)
     if place in shipped and not path.suffix:
         return shipped[place]

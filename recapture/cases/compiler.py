@@ -255,7 +255,7 @@ def compiler(
 def _check_declaration(name: object, since: object, requires: object, unavailable: object) -> None:
     """Raise TypeError, which names the compiler, for an argument of `compiler` that is not of its type."""
     if not isinstance(name, str) or not name:
-        raise TypeError(f"a compiler's name is no text but {name!r}"[:300])
+        raise TypeError(f"a compiler's name is not text but {name!r}"[:300])
     if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
         raise TypeError(f"compiler {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
     if isinstance(requires, str):  # a string would pass as a list of letters

@@ -211,7 +211,7 @@ def _executed(path: str) -> Any:
             name = f"own_code_{zlib.crc32(path.encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     if name in sys.modules:
         release_libraries(vars(sys.modules[name]))  # this execution defines the file's operators again
@@ -286,9 +286,11 @@ def build(definition: Any, name: str) -> Any:
     if isinstance(definition, torch.nn.Module):
         return definition
     if inspect.isclass(definition) and not issubclass(definition, torch.nn.Module):
-        raise TargetError(f"{name} is a class, but no torch.nn.Module")
+        raise TargetError(f"{name} is a class, but not a torch.nn.Module")
     if not callable(definition):
-        raise TargetError(f"{name} is no function and no torch.nn.Module but {type(definition).__name__}")
+        raise TargetError(
+            f"{name} is an object of type {type(definition).__name__}: a target is a function or a torch.nn.Module"
+        )
     if inspect.iscoroutinefunction(getattr(definition, "forward", definition)):
         raise TargetError(f"{name} is an async function: write a function that returns its result")
     if inspect.isclass(definition):

@@ -83,7 +83,7 @@ def workload(
     def register(factory: Factory) -> Factory:
         called = name or getattr(factory, "__name__", None)
         if called is None:
-            raise WorkloadError(f"a workload has no name: {factory!r} is no function"[:300])
+            raise WorkloadError(f"a workload has no name: {factory!r} is not a function"[:300])
 
         def refuse(why: str) -> WorkloadError:
             return WorkloadError(f"workload {called!r}: {why}"[:300])

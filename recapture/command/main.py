@@ -150,7 +150,7 @@ def _check(arguments: list[str]) -> None:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            raise UsageError(f"the argument {argument!r} is no UTF-8") from None
+            raise UsageError(f"the argument {argument!r} is not UTF-8") from None
         if "\0" in argument:
             raise UsageError(f"the argument {argument!r} has a NUL character")
 

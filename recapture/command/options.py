@@ -48,7 +48,7 @@ class PathParameter(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a word of the command line as a `Path`."""
         if value == "":
-            self.fail("an empty path is no file or folder", param, ctx)
+            self.fail("an empty path is not a file or folder", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -105,7 +105,7 @@ def check_image_runs_on(image: Image, gpus: tuple[str, ...], present: list[Gpu])
             raise EnvironmentUnfitError(f"no GPU {name!r}: no NVIDIA driver of this machine names any GPU")
         if name != "all" and name not in known:
             listed = ", ".join(f"{gpu.uuid} ({gpu.name})" for gpu in present)
-            raise UsageError(f"no GPU {name!r}{did_you_mean(name, known)}; this machine has {listed}")
+            raise UsageError(f"no GPU {name!r}; this machine has {listed}{did_you_mean(name, known)}")
     for gpu in present if "all" in gpus else [known[name] for name in gpus]:
         reason = can_run_on(image, gpu.capability, driver=gpu.driver)
         if reason:

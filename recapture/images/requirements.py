@@ -78,7 +78,7 @@ class Requirements:
     def read(cls, files: Sequence[Path]) -> Requirements:
         """Read files and those that they name with ``-r`` and ``-c``.
 
-        Raises UsageError, naming the file and the line, for what is no requirement.
+        Raises UsageError, naming the file and the line, for what is not a requirement.
         """
         paths = tuple(_real(path) for path in files)
         read: set[Path] = set()
@@ -129,7 +129,7 @@ class Requirements:
                 yield path, Requirement(text)
             except (InvalidRequirement, RecursionError) as error:
                 why = str(error).splitlines()[0] if isinstance(error, InvalidRequirement) else "nested too deeply"
-                raise UsageError(f"{path.name}: {shorten(text, 100)!r} is no requirement: {why}") from None
+                raise UsageError(f"{path.name}: {shorten(text, 100)!r} is not a requirement: {why}") from None
 
 
 def _real(path: Path) -> Path:

@@ -39,7 +39,7 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.id):
-            raise ValueError(f"{self.id!r} is no id of a behaviour: small letters, digits and hyphens")
+            raise ValueError(f"{self.id!r} is not an id of a behaviour: small letters, digits and hyphens")
         for text in (self.title, self.sentence, self.group):
             if not text.strip() or "\n" in text:
                 raise ValueError(f"{self.id}: a title, a sentence and a group are one line each")
@@ -50,7 +50,7 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         try:
             ast.parse(self.example)
         except SyntaxError as error:
-            raise ValueError(f"{self.id}: the example is no Python: {error}") from None
+            raise ValueError(f"{self.id}: the example is not Python: {error}") from None
         if not self.cases:
             raise ValueError(f"{self.id}: no case is named")
         for pattern in (*self.cases, *self.rewrite):
@@ -59,7 +59,7 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         for address in self.threads:
             check_source(self.id, address)
         if self.graph_break is not None and not re.fullmatch(r"GB\d{4}", self.graph_break):
-            raise ValueError(f"{self.id}: {self.graph_break!r} is no id of a graph break, such as GB0124")
+            raise ValueError(f"{self.id}: {self.graph_break!r} is not an id of a graph break, such as GB0124")
 
     def holds(self, case: str) -> bool:
         """Return whether a case, ``suite::name``, belongs to this behaviour."""

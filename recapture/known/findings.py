@@ -37,7 +37,7 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):
-            raise ValueError(f"{self.name!r} is no name of a finding: small letters, digits and hyphens")
+            raise ValueError(f"{self.name!r} is not a name of a finding: small letters, digits and hyphens")
         check_source(self.name, self.source)
         if not self.cells and not self.inputs_unlike_the_example:
             raise ValueError(f"{self.name}: neither a cell nor a compiler is named")

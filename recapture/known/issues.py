@@ -48,7 +48,7 @@ class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             try:
                 Version(release or "0")
             except InvalidVersion:
-                raise ValueError(f"issue {self.id}: {release!r} is no release") from None
+                raise ValueError(f"issue {self.id}: {release!r} is not a release") from None
         if not self.seen:
             raise ValueError(f"issue {self.id}: seen names no release")
         if (self.fixed_in is None) == (self.sure in ("documented", "inferred")) and self.first_bad is None:
@@ -76,7 +76,7 @@ class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return f"{start}, right from {self.fixed_in}" if self.fixed_in else start
 
     def says(self, release: str) -> Literal["wrong", "right"] | None:
-        """Return what the sources say about a release, or None if they say nothing about it or it is no version."""
+        """Return what the sources say about a release, or None if they say nothing about it or it is not a version."""
         try:
             version = Version(Version(release).base_version)
         except InvalidVersion:

@@ -37,7 +37,7 @@ class Transition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if len({part is None for part in (self.case, self.was, self.now)}) > 1:
             raise ValueError(f"{name}: a change has a case and both outcomes, or none of them")
         if self.case is not None and self.was == self.now:
-            raise ValueError(f"{name}: {self.was} to {self.now} is no change")
+            raise ValueError(f"{name}: {self.was} to {self.now} is not a change")
         try:
             if Version(self.last) >= Version(self.first):
                 raise ValueError(f"{name}: {self.last} is not before {self.first}")

@@ -240,7 +240,7 @@ def _check_names(environment: Environment) -> None:
     for name in ("image", "capability"):
         text = getattr(environment, name)
         if not is_file_name(text):
-            raise ValueError(f"`{name}` is {shorten(repr(text), 60)}, which is no name of a folder")
+            raise ValueError(f"`{name}` is {shorten(repr(text), 60)}, which is not a name of a folder")
 
 
 _FORMAT = Format(Environment, "environment", SCHEMA_VERSION, _check_names)

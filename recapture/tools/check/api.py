@@ -244,7 +244,7 @@ def check_across(
 def _check_words(fail_on: Sequence[str], known: Sequence[str]) -> None:
     for name in fail_on:
         if name not in known:
-            raise UsageError(f"raise_if: unknown {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}")
+            raise UsageError(f"raise_if: unknown {name!r}; known: {', '.join(known)}{did_you_mean(name, known)}")
 
 
 def _request(target: Any, example: Any, held_out: Sequence[Any] | Mapping[str, Any], folder: Path) -> CheckRequest:

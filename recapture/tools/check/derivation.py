@@ -261,7 +261,7 @@ class _Examination:
         return True
 
     def _does_not_take(self, signature: inspect.Signature, example: tuple[Any, ...], error: TypeError) -> str:
-        takes = f"{self.request.title} takes {signature}, and {plural(len(example), 'input')} given: {error}"
+        takes = f"{self.request.title} takes {signature}, but it got {plural(len(example), 'input')}: {error}"
         parameters = signature.parameters.values()
         if not parameters:
             return f"{takes}; a function without arguments is a target if it makes a function or a torch.nn.Module"

@@ -109,7 +109,7 @@ def _keep(written: Path, folder: Path) -> Path:
 
     try:
         if folder.is_symlink() or (folder.exists() and not (folder / INDEX).is_file()):
-            raise UsageError(f"{folder} is no folder of artifacts: it is left as it is")
+            raise UsageError(f"{folder} is not a folder of artifacts: it is left as it is")
         if folder.exists():
             shutil.rmtree(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -174,7 +174,7 @@ class ArtifactFolder:
 
     def __enter__(self) -> Self:
         if self.path.is_symlink() or (self.path.exists() and not (self.path / INDEX).is_file()):
-            raise FileExistsError(f"{self.path} is no folder of artifacts")
+            raise FileExistsError(f"{self.path} is not a folder of artifacts")
         if self.path.exists():
             shutil.rmtree(self.path)
         self.path.mkdir(parents=True)

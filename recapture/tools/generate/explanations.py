@@ -72,7 +72,7 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ValueError(f"{self.name}: {pattern!r} is no pattern: {error}") from None
+                raise ValueError(f"{self.name}: {pattern!r} is not a pattern: {error}") from None
 
     def explains(self, family: FamilyKey, suspect: str, form: str, compiler: str) -> bool:
         """Whether a cell is one of these."""

@@ -87,6 +87,6 @@ def chosen_release(data: Data, text: str) -> str:
     try:
         version = Version(Version(text).base_version)
     except InvalidVersion:
-        raise UsageError(f"--torch: {text!r} is no version of torch, such as {data.releases[-1]}") from None
+        raise UsageError(f"--torch: {text!r} is not a version of torch, such as {data.releases[-1]}") from None
     older = [release for release in data.releases if Version(release) <= version]
     return older[-1] if older else data.releases[0]

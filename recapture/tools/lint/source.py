@@ -137,7 +137,7 @@ def read_source(path: Path) -> SourceText:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError) as error:
-        raise UsageError(f"{path} is no Python: {type(error).__name__}: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{path} is not Python: {type(error).__name__}: {str(error).splitlines()[0]}") from None
     source = SourceText(path, tree, Names(_imports(tree)), noqa)
     for node in tree.body:
         for inner in [node, *(ast.walk(node) if isinstance(node, (ast.If, ast.Try)) else ())]:

@@ -237,7 +237,7 @@ def printed_number(text: str) -> Figure:
     try:
         pattern = re.compile(text)
     except re.error as error:
-        raise UsageError(f"--metric {text!r} is no regular expression: {error}") from None
+        raise UsageError(f"--metric {text!r} is not a regular expression: {error}") from None
     if pattern.groups != 1:
         raise UsageError(f"--metric {text!r} needs one group, which matches the number: 'loss=([0-9.]+)'")
 
@@ -246,6 +246,6 @@ def printed_number(text: str) -> Figure:
         try:
             return float(matches[-1]) if matches else None
         except ValueError:
-            raise UsageError(f"--metric {text!r} matches {matches[-1]!r}, which is no number") from None
+            raise UsageError(f"--metric {text!r} matches {matches[-1]!r}, which is not a number") from None
 
     return last

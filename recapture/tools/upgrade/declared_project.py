@@ -91,18 +91,18 @@ def _mistakes(declared: DeclaredProject) -> Iterator[tuple[str, str]]:
         canonicalize_name(project.name, validate=True)
     except InvalidName:
         allowed = "letters, digits, '-', '_' and '.' between letters or digits"
-        yield "project.name", f"{shorten(project.name, LONGEST)!r} is no name of a package, which has {allowed}"
+        yield "project.name", f"{shorten(project.name, LONGEST)!r} is not a name of a package, which has {allowed}"
     if project.version:
         try:
             Version(project.version)
         except InvalidVersion:
-            yield "project.version", f"{shorten(project.version, LONGEST)!r} is no version"
+            yield "project.version", f"{shorten(project.version, LONGEST)!r} is not a version"
     elif "version" not in project.dynamic:
         yield "project.version", "it is missing, and project.dynamic does not have it"
     try:
         SpecifierSet(project.requires_python)
     except InvalidSpecifier:
-        yield "project.requires-python", f"{shorten(project.requires_python, LONGEST)!r} is no set of versions"
+        yield "project.requires-python", f"{shorten(project.requires_python, LONGEST)!r} is not a set of versions"
     for line in project.dependencies:
         yield from _invalid_requirement("project.dependencies", line)
     for extra, lines in project.optional_dependencies.items():
@@ -114,6 +114,6 @@ def _invalid_requirement(field: str, line: str) -> Iterator[tuple[str, str]]:
     try:
         Requirement(line)
     except InvalidRequirement as error:
-        yield field, f"{shorten(line, LONGEST)!r} is no requirement: {str(error).splitlines()[0]}"
+        yield field, f"{shorten(line, LONGEST)!r} is not a requirement: {str(error).splitlines()[0]}"
     except RecursionError:
-        yield field, f"{shorten(line, LONGEST)!r} is no requirement: nested too deeply"
+        yield field, f"{shorten(line, LONGEST)!r} is not a requirement: nested too deeply"

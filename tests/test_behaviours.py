@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recapture.base.errors import UsageError
-from recapture.known.behaviours import BEHAVIOURS, behaviour_of, chosen_behaviour, threads_of
+from recapture.known.behaviours import BEHAVIOURS
 from recapture.records.directories import find_results
 
 ROOT = Path(__file__).parent.parent
@@ -61,25 +61,9 @@ def test_an_id_that_once_was_is_never_taken_away():
     assert len(ever) >= 150
 
 
-def test_threads_are_those_of_issues_findings_and_transitions_once_each():
-    threads = threads_of(chosen_behaviour("argmin-of-transpose"))
-    assert len(set(threads)) == len(threads)
-    assert "https://github.com/pytorch/pytorch/issues/163929" in threads
-    assert threads_of(chosen_behaviour("branch-on-dtype")) == (
-        "https://docs.pytorch.org/docs/stable/export/programming_model.html",
-    )
-
-
 def test_a_graph_break_has_the_address_of_torchs_page():
-    assert chosen_behaviour("branch-on-tensor-value").graph_break_page.endswith("/gb/gb0170.html")
-    assert chosen_behaviour("dropout").graph_break_page is None
-
-
-def test_a_case_of_ones_own_has_no_behaviour():
-    assert behaviour_of("my_suite::my_case") is None
-    assert behaviour_of("scipy_numpy::scipy_dct").id == "scipy-fft"
-    with pytest.raises(UsageError, match=r"no behaviour 'scipy-ftt'; did you mean 'scipy-fft'\?"):
-        chosen_behaviour("scipy-ftt")
+    assert BEHAVIOURS.shipped["branch-on-tensor-value"].graph_break_page.endswith("/gb/gb0170.html")
+    assert BEHAVIOURS.shipped["dropout"].graph_break_page is None
 
 
 WHOLE = {

@@ -1,6 +1,7 @@
 """The search of the guilty stage, over compilers that are played by functions: no torch is needed."""
 
 import dataclasses
+from types import MappingProxyType
 
 import msgspec
 import pytest
@@ -29,7 +30,7 @@ from recapture.tools.explain.compiler_stages import (
     prefixes_below,
     switches_of,
 )
-from recapture.tools.explain.stages import find_stage, outcome
+from recapture.tools.explain.stages import BUDGET, outcome, search
 
 VALUE = Difference("example", "result", "value", "2 of 2 elements differ", bits="value")
 WRONG = Record(
@@ -64,6 +65,17 @@ class Played:
         return self.together if self.together is not None and len(settings) > 3 else SAME
 
 
+def find_stage(cell, facts, run, budget=BUDGET, known=MappingProxyType({})):
+    """Search the guilty stage of a cell; `run` gives the result of each extra cell."""
+    searching = search(cell, facts, budget, known)
+    try:
+        trial = next(searching)
+        while True:
+            trial = searching.send(run(trial.variation))
+    except StopIteration as end:
+        return end.value
+
+
 @pytest.mark.parametrize(("guilty", "name"), list(enumerate(STAGES)))
 def test_the_prefixes_show_the_first_guilty_stage_within_the_budget(guilty, name):
     compiler = Played(guilty)
@@ -80,7 +92,9 @@ def test_a_switch_that_cures_names_the_part_and_the_workaround():
 
 
 @pytest.mark.parametrize(
-    "switch", [one for one in INDUCTOR_SWITCHES if not one.last and not one.milder_than], ids=lambda one: one.name
+    "switch",
+    [switch for switch in INDUCTOR_SWITCHES if not switch.last and not switch.milder_than],
+    ids=lambda switch: switch.name,
 )
 def test_with_a_larger_budget_every_single_switch_is_found(switch):
     report = find_stage(WRONG, FACTS, Played(3, cured_by=[switch.name]), budget=30)

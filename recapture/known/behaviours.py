@@ -9,11 +9,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from recapture.base.errors import UsageError, did_you_mean
-from recapture.known.findings import FINDINGS
-from recapture.known.issues import ISSUES
-from recapture.known.table import UNDOCUMENTED, Table, check_source
-from recapture.known.transitions import TRANSITIONS
+from recapture.known.table import Table, check_source
 
 LONGEST_EXAMPLE = 8
 """The most lines of an example."""
@@ -88,31 +84,3 @@ def _build(behaviours: list[Behaviour]) -> dict[str, Behaviour]:
 
 BEHAVIOURS: Table[dict[str, Behaviour]] = Table("behaviours.toml", "the behaviours", _build, behaviours=Behaviour)
 """The behaviours by id, in the order of the file."""
-
-
-def behaviour_of(case: str) -> Behaviour | None:
-    """Return the behaviour that a case, ``suite::name``, belongs to, or None for a case of one's own."""
-    return next((behaviour for behaviour in BEHAVIOURS.shipped.values() if behaviour.holds(case)), None)
-
-
-def chosen_behaviour(name: str) -> Behaviour:
-    """Return the behaviour with an id; raises UsageError for an unknown one, with the most similar id."""
-    known = BEHAVIOURS.shipped
-    if name not in known:
-        raise UsageError(f"no behaviour {name!r}{did_you_mean(name, known)}")
-    return known[name]
-
-
-def threads_of(behaviour: Behaviour) -> tuple[str, ...]:
-    """Return the threads, changes and documents about a behaviour and its cases, each once.
-
-    Beside its own threads, these are the known issues that its cases show, and the sources of the findings and of the
-    changes between releases that name one of its cases.
-    """
-    sources = list(behaviour.threads)
-    sources += [issue.link for issue in ISSUES.shipped.values() if any(map(behaviour.holds, issue.cases))]
-    sources += [cause.source for cause in FINDINGS.shipped if any(map(behaviour.holds, cause.cells))]
-    sources += [
-        change.source for change in TRANSITIONS.shipped if change.case is not None and behaviour.holds(change.case)
-    ]
-    return tuple(dict.fromkeys(source for source in sources if source != UNDOCUMENTED))

@@ -8,7 +8,7 @@ The search decides what to try; it runs nothing itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -117,27 +117,6 @@ def _failure(result: Shown) -> tuple[object, ...]:
     # The name of the backend is what a trial changes; numbers and names of generated functions change by themselves.
     words = re.sub(r"backend='[^']*'|\d+|\bfn_\w+", "…", result.error.message).split()[:12]
     return (result.phase, result.error.type, words)
-
-
-def find_stage(
-    cell: Record,
-    facts: StageFacts,
-    run: Callable[[Variation], CellResult],
-    budget: int = BUDGET,
-    known: Mapping[str, Shown] = MappingProxyType({}),
-) -> StageReport:
-    """Find the guilty stage of a cell with at most `budget` extra cells, each of which `run` runs.
-
-    `known` are cells that were run already and are prefixes of this one, by backend.
-    """
-    searching = search(cell, facts, budget, known)
-    try:
-        trial = next(searching)
-        while True:
-            trial = searching.send(run(trial.variation))
-    except StopIteration as end:
-        report: StageReport = end.value
-        return report
 
 
 def search(

@@ -1,4 +1,4 @@
-"""Escaping of untrusted text (names, messages, file contents) for Markdown, HTML blocks in Markdown, and JSON."""
+"""Escaping of untrusted text (names, messages, file contents) for Markdown, HTML in Markdown, JSON and GitHub's log."""
 
 from __future__ import annotations
 
@@ -45,6 +45,16 @@ def markdown_code(text: str, *, in_table: bool = False) -> str:
 def html_text(text: str) -> str:
     """Return text on one line for an HTML block in Markdown, so that it neither ends the block nor starts a tag."""
     return html.escape(one_line(text), quote=False)
+
+
+def workflow_text(text: str) -> str:
+    """Return text as the message of a workflow command, which GitHub reads from the output of a job."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def workflow_property(text: str) -> str:
+    """Return text as a property of a workflow command, such as its title or file."""
+    return workflow_text(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def indented_json(value: Any) -> str:

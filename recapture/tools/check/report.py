@@ -6,7 +6,7 @@ import textwrap
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from recapture.base.escape import html_text
+from recapture.base.escape import html_text, workflow_property, workflow_text
 from recapture.base.text import one_line, plural, shorten
 from recapture.records.verdicts import SILENTLY_WRONG, Verdict, mark_of
 from recapture.report.document import (
@@ -278,7 +278,7 @@ def check_annotations(report: CheckReport) -> list[str]:
     for row in report.rows:
         level = levels.get(Verdict(row.verdict).facts.group)
         if level is not None:
-            title = _property(f"{report.target}: {row.compiler}")
+            title = workflow_property(_shortened(f"{report.target}: {row.compiler}"))
             text = _annotation(f"{row.words}: {row.reason} {row.advice}".strip())
             lines.append(f"::{level} title={title}::{text}")
     return lines
@@ -292,8 +292,8 @@ def across_annotations(report: AcrossReport, failures: Sequence[str]) -> list[st
 
 def _annotation(text: str) -> str:
     """Return text as a workflow command takes it: one line of limited length, with escapes."""
-    return shorten(one_line(text), LONGEST_ANNOTATION).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return workflow_text(_shortened(text))
 
 
-def _property(text: str) -> str:
-    return _annotation(text).replace(":", "%3A").replace(",", "%2C")
+def _shortened(text: str) -> str:
+    return shorten(one_line(text), LONGEST_ANNOTATION)

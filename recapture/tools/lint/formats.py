@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from recapture.base.escape import workflow_property, workflow_text
 from recapture.base.version import __version__
 from recapture.tools.lint.warnings import LintWarning
 
@@ -27,18 +28,10 @@ def text_lines(warnings: Sequence[LintWarning]) -> list[str]:
 def github_lines(warnings: Sequence[LintWarning]) -> list[str]:
     """Return GitHub's workflow commands that annotate the lines of a pull request."""
     return [
-        f"::{'warning' if warning.silent else 'notice'} file={_property(warning.path)},line={warning.line},"
-        f"col={warning.column},title={_property(warning.behaviour)}::{_data(warning.message)}"
+        f"::{'warning' if warning.silent else 'notice'} file={workflow_property(warning.path)},line={warning.line},"
+        f"col={warning.column},title={workflow_property(warning.behaviour)}::{workflow_text(warning.message)}"
         for warning in warnings
     ]
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def json_document(warnings: Sequence[LintWarning]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from recapture.judge.verdict import CellEvents, Failure, Ruling, decide
 from recapture.records.cell_facts import CellFacts
 from recapture.records.difference import Difference
 from recapture.records.eager_calls import EagerCall
-from recapture.records.record import ErrorInfo, Phase
+from recapture.records.record import CellKey, ErrorInfo, Phase
 from recapture.records.verdicts import Verdict
 from recapture.torch_api.stages import redirected
 
@@ -74,6 +74,16 @@ class CellSpec(msgspec.Struct, frozen=True):
     varied: Variation | None = None
     examiner: str = EXAMINE
     artifacts: str | None = None
+
+    @property
+    def key(self) -> CellKey:
+        """The key that identifies the cell among a directory's records."""
+        return CellKey(f"{self.suite}::{self.case}", self.compiler, self.device)
+
+    @property
+    def address(self) -> str:
+        """The cell as written on the command line."""
+        return f"{self.suite}::{self.case}::{self.compiler}"
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):

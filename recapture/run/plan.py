@@ -103,12 +103,12 @@ class PlannedCell:
     @property
     def key(self) -> CellKey:
         """The key that identifies the cell among a directory's records."""
-        return CellKey(f"{self.spec.suite}::{self.spec.case}", self.spec.compiler, self.spec.device)
+        return self.spec.key
 
     @property
     def address(self) -> str:
         """The cell as written on the command line."""
-        return f"{self.spec.suite}::{self.spec.case}::{self.spec.compiler}"
+        return self.spec.address
 
     def limit(self, usual: float) -> float:
         """Return the seconds that the cell may take: the case's own limit, or the run's `usual` one if that is less."""

@@ -78,7 +78,7 @@ def group_of(cell: PlannedCell, ends: Collection[End], verdicts: Collection[str]
     """
     if seconds > LONG:
         return None
-    name = f"{cell.spec.suite}::{cell.spec.case}"
+    name = cell.key.case
     if not ends:
         return None if compiles(cell) or not set(verdicts) <= UNEVENTFUL else name
     own = cell.spec.compiler not in builtin_compilers()

@@ -106,12 +106,12 @@ def explain(spec: CellSpec, enter: Callable[[str], None]) -> CellResult:
 
     with ExitStack() as stack:
         if spec.artifacts is not None:
-            left = stack.enter_context(ArtifactFolder(Path(spec.artifacts), f"{spec.suite}::{spec.case}"))
+            left = stack.enter_context(ArtifactFolder(Path(spec.artifacts), spec.key.case))
         ruling, events = rule(spec, entering, watched)
         result = result_of(ruling, events)
         facts = recorder.facts(ruling, events)
         if left is not None:
-            left.finish(f"{spec.suite}::{spec.case}::{spec.compiler}", result, ruling)
+            left.finish(spec.address, result, ruling)
             facts = msgspec.structs.replace(facts, artifacts=left.files())
     return msgspec.structs.replace(result, explanation=short_lines(facts), facts=facts)
 

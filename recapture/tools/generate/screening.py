@@ -60,7 +60,7 @@ class GeneratedCell:
     @property
     def key(self) -> CellKey:
         """What identifies the cell."""
-        return CellKey(f"{self.spec.suite}::{self.spec.case}", self.spec.compiler, self.spec.device)
+        return self.spec.key
 
     @property
     def group(self) -> str:

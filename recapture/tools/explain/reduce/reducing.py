@@ -236,7 +236,7 @@ class Reduction:
         self.runner = CandidateRunner(
             pool, place, timeout=options.timeout, memory=options.memory, deadline=float("inf")
         )
-        self.address = f"{spec.suite}::{spec.case}::{spec.compiler}"
+        self.address = spec.address
         self.interruption: KeyboardInterrupt | None = None
         """What ended the search: Ctrl-C, or SIGTERM."""
 

@@ -58,6 +58,16 @@ def test_every_command_prints_json(path):
     assert "--json" in names or path == "images run"
 
 
+@pytest.mark.parametrize("path", [*LEAVES, "images", "results", ""])
+def test_no_help_has_a_name_of_click_an_empty_default_or_half_a_sentence(path, capsys):
+    with pytest.raises(SystemExit):
+        main([*path.split(), "--help"])
+    text = capsys.readouterr().out
+    assert " RANGE" not in text
+    assert 'default: ""' not in text
+    assert [line for line in text.splitlines() if line.endswith("...") and not line.startswith("Usage: ")] == []
+
+
 @pytest.mark.parametrize("path", ["check", "diff", "images list"])
 def test_the_help_ends_with_the_examples(path, capsys):
     with pytest.raises(SystemExit) as left:

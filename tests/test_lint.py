@@ -16,7 +16,7 @@ from recapture.data import encode
 from recapture.known.behaviours import BEHAVIOURS
 from recapture.tools.lint.formats import github_lines, sarif_document
 from recapture.tools.lint.patterns import BEHAVIOURS_LOOKED_FOR
-from recapture.tools.lint.ranges import affected, chosen_release
+from recapture.tools.lint.ranges import affected, chosen_release, in_words
 from recapture.tools.lint.warnings import Linter, python_files
 from recapture.tools.site.collect import collect
 
@@ -345,6 +345,8 @@ def test_ranges_follow_the_records(data):
     assert not row.holds("2.12.1")
     assert chosen_release(data, "2.11.1+cu130") == "2.11.0"
     assert chosen_release(data, "1.13") == data.releases[0]
+    assert in_words("2.11.0", "2.11+cu130") == "torch 2.11.0"
+    assert in_words("2.11.0", "2.11.1") == "torch 2.11.0 (2.11.1 is not recorded)"
     with pytest.raises(UsageError, match="not a version of torch"):
         chosen_release(data, "newest")
 

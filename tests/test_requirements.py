@@ -338,8 +338,8 @@ def test_a_release_is_found_by_its_number_or_its_beginning():
     assert find_release("torch2.6.0-cu124-drifted").name == "torch2.6.0-cu124-drifted"
     for text in ("2.6.9", "2", ""):
         if text != "2":
-            with pytest.raises(UsageError, match=r"no image has torch '.*; there are 2\.0\.0, 2\.0\.1, "):
+            with pytest.raises(UsageError, match=r"no image has torch '.*\(`recapture images list` names them all\)"):
                 find_release(text)
-    with pytest.raises(UsageError, match=r"there are .*2\.15\.0; did you mean '2\.6\.0'\?$"):
+    with pytest.raises(UsageError, match=r"did you mean '2\.6\.0'\? \("):
         find_release("2.6.9")
     assert find_release("2").torch.startswith("2.15")

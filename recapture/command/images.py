@@ -78,7 +78,11 @@ def _print_table(gpu: str | None, driver: int | None) -> None:
 @click.argument("names", nargs=-1, metavar="[IMAGE]...")
 @json_flag
 def lock(names: tuple[str, ...], *, as_json: bool) -> None:
-    """Write docker/locks: resolve the named images (default: all) as of their cut-off dates, with wheel hashes."""
+    """Write the locks of images into docker/locks.
+
+    Without a name, every image is locked. A lock has the newest packages of the image's cut-off date that its pins
+    allow, with the hashes of their wheels.
+    """
     from recapture.images.lock_files import build_plan, image_plan, write_lock
 
     pins = load_pins()
@@ -115,9 +119,10 @@ def build(name: str, options: BuildOptions, engine: EngineOptions, *, as_json: b
 def run(
     name: str, arguments: tuple[str, ...], options: ContainerOptions, engine: EngineOptions, capability: str | None
 ) -> int:
-    """Run `recapture run` in an image, without network and with a read-only root; results are in --results.
+    """Run `recapture run` in an image, without a network.
 
-    Other options and arguments go to `recapture run`: recapture images run torch2.6.0-cu124 basic_use --timeout 60
+    The container can write to /tmp and --results alone. Other options and arguments go to `recapture run`: recapture
+    images run torch2.6.0-cu124 basic_use --timeout 60
     """
     from recapture.machine.nvidia_gpus import local_gpus
 
@@ -137,7 +142,10 @@ def run(
 @click.argument("names", nargs=-1, metavar="[IMAGE]...")
 @json_flag
 def clean(names: tuple[str, ...], *, as_json: bool) -> None:
-    """Remove the environments that `--via venv` made for these images (default: all); those in use are kept."""
+    """Remove the environments that `--via venv` made.
+
+    Without a name, those of all images are removed. Environments in use are kept.
+    """
     chosen = tuple(find_image(name).name for name in names)
     environments = Environments(root=environments_folder(), show=lambda text: echo(text, err=True))
     removed = environments.clean(chosen)

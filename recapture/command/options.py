@@ -190,7 +190,7 @@ def _parameters(options: type[Any]) -> list[Callable[[Any], Any]]:
         default = fields[name].default
         if default not in (dataclasses.MISSING, None, ()) and default is not False:
             settings["default"] = default / command_line.unit if command_line.unit else default
-            settings["show_default"] = command_line.show_default
+            settings["show_default"] = command_line.show_default and default != ""
         elif default is dataclasses.MISSING and fields[name].default_factory is dataclasses.MISSING:
             settings["required"] = True
         parameters.append(click.option(*command_line.names, name, **settings))

@@ -45,7 +45,7 @@ ADDITIONS: dict[str, type[Any]] = {tool.__name__: tool for tool in of_tools("add
     "--fail-on",
     type=click.Choice(list(FAIL_ON)),
     multiple=True,
-    help="Exit with status 1 on: a silently wrong cell, a failing one, one with a graph break, or any of these. Only "
+    help="Exit with status 1 if a cell is silently_wrong, is failing, or breaks the graph; any: on any of these. Only "
     "selected cells count. May be given several times.",
 )
 @click.option("--junit", "junit_file", type=OutputFile(), help="Write JUnit's XML to this file: a test for each cell.")
@@ -69,7 +69,7 @@ def run_command(
 ) -> int:
     """Run cases with compilers and record a verdict for every cell.
 
-    SUITE is a suite's name, FILE a file or folder of cases, CELL an address (suite::case or suite::case::compiler);
+    SUITE is a suite's name, FILE a file or folder of cases, CELL is SUITE::CASE or SUITE::CASE::COMPILER;
     without arguments, every suite runs. --json prints one document, with several images one for each.
 
     The exit status is 0 whatever the verdicts are, unless --fail-on names one.

@@ -138,7 +138,9 @@ def find_release(text: str) -> Image:
     matching = [image for release, image in main.items() if release == text or release.startswith(f"{text}.")]
     # Every release begins with an empty text.
     if not matching or not text:
-        raise UsageError(f"no image has torch {text!r}; there are {', '.join(main)}{did_you_mean(text, main)}")
+        raise UsageError(
+            f"no image has torch {text!r}{did_you_mean(text, main)} (`recapture images list` names them all)"
+        )
     return matching[-1]
 
 

@@ -89,9 +89,9 @@ class AcrossOptions:
     "--fail-on",
     type=click.Choice(["silently_wrong", "failing", "breaks", "any", "accepts_refused", "regression"]),
     multiple=True,
-    help="Exit with status 1 on: a silently wrong compiler, a failing one, a graph break; any of these, or eager that "
-    "disagrees with itself; accepts_refused: one that returns a value where eager raises. With --across also "
-    "regression: a compiler that is worse on the newest release than on the oldest.",
+    help="Exit with status 1 if a compiler is silently_wrong, is failing, or breaks the graph; any: on any of these, "
+    "or if eager disagrees with itself; accepts_refused: if a compiler returns a value where eager raises; regression, "
+    "with --across: if a compiler is worse on the newest release than on the oldest. May be given several times.",
 )
 @click.option(
     "-v",

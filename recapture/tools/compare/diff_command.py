@@ -25,10 +25,10 @@ FAIL_ON_EXIT_STATUS = 1
     ),
     multiple=True,
     help=(
-        "Exit with status 1 on: a right cell that became worse or is missing; a cell that became silently wrong, or "
-        "failing; a configuration that is certainly slower, or no longer right, that needs more memory, or that takes "
-        "longer to compile; eager itself that changed beyond rounding; any change of an outcome; a change of notes "
-        "alone. Only shown cells count. May be given several times."
+        "Exit with status 1 on a regression: a right cell that is worse or missing now; on a cell that became silently "
+        "wrong, or failing; on a configuration that is certainly slower or no longer right, that is hungrier (needs "
+        "more memory), or that takes longer-to-compile; on eager itself that changed beyond rounding; on any change of "
+        "an outcome; on a change of notes alone. Only shown cells count. May be given several times."
     ),
 )
 @click.option(

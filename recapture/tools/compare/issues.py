@@ -204,7 +204,8 @@ def _counts(table: IssueTable) -> str:
     if pairs:
         text += f" Of {len(pairs)} pairs of issue and release that can be compared, {sum(pairs)} agree."
     tried = sum(row.at_both_ends for row in table.rows)
-    return f"{text} {tried} {'was' if tried == 1 else 'were'} tried on the releases at both ends of their documented range."
+    were = "was" if tried == 1 else "were"
+    return f"{text} {tried} {were} tried on the releases at both ends of their documented range."
 
 
 def _table(table: IssueTable) -> Table:

@@ -156,7 +156,14 @@ class TrainingOptions:
 @click.option(
     "--bisect", is_flag=True, help="With --why, make the environments of the releases between the two of --across."
 )
-@click.option("--timeout", type=click.FloatRange(1, WEEK), default=600.0, show_default=True, help="Seconds per side.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1, WEEK),
+    metavar="SECONDS",
+    default=600.0,
+    show_default=True,
+    help="The time limit of a side.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print GitHub Markdown instead of text.")
 @click.option("--html", "html_file", type=OutputFile(), help="Write a page with a picture of the digits to this file.")

@@ -33,7 +33,10 @@ ENDINGS = {
 @click.argument("cell", metavar="SUITE::CASE::COMPILER")
 @takes(options=ReduceOptions, where=ImageOptions)
 @click.option(
-    "--output", type=OutputFile(program=True), metavar="FILE", help="Also write the program without recapture here."
+    "--output",
+    type=OutputFile(program=True),
+    metavar="FILE",
+    help="Also write the script that needs torch alone to this file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context

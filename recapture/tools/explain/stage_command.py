@@ -39,7 +39,7 @@ class StageOptions(CellOptions):
 def stage_command(context: click.Context, options: StageOptions, where: ImageOptions, *, as_json: bool) -> int:
     """Find the guilty stage of wrong or failing cells, and the switch that makes them right.
 
-    CELL is an address (suite::case::compiler), a case, a suite or a file. Each cell runs again with its compiler
+    CELL is SUITE::CASE::COMPILER; a case, a suite or a file means all its cells. Each cell runs again with its compiler
     stopped after a stage, and then with parts of the guilty stage switched off. Nothing is recorded: `recapture run
     --explain` does that.
     """

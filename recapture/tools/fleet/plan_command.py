@@ -142,7 +142,10 @@ def _print_work(terminal: Console, work: MatrixWork) -> None:
         ]
         for image in work.images
     ]
-    say_table(terminal, Table(["image", "Python", "recorded cells", "their time", "shards", "each"], rows, "llrrrr"))
+    say_table(
+        terminal,
+        Table(["image", "Python", "recorded cells", "time on one core", "shards", "time of each"], rows, "llrrrr"),
+    )
     say(terminal, f"{plural(len(work.images), 'image')}, {plural(len(work.tasks), 'task')}")
     for line in work.left_out:
         say(terminal, f"left out: {line}")

@@ -42,15 +42,15 @@ DEFAULT_COMPILERS = ("compile", "export")
     "--also",
     type=click.Choice(["failing", "broken"]),
     multiple=True,
-    help="Also tell what is refused or fails, and what breaks the graph. Silently wrong results are always told.",
+    help="Also warn about what is refused or fails, or about what breaks the graph.",
 )
-@click.option("--all", "every", is_flag=True, help="Also tell what is less sure: it is often right after all.")
+@click.option("--all", "every", is_flag=True, help="Also warn about what is less sure, and often right after all.")
 @click.option(
     "--select",
     "selected",
     multiple=True,
     metavar="ID",
-    help="Tell only this behaviour, sure or not; may be given several times.",
+    help="Warn about this behaviour only, sure or not; may be given several times.",
 )
 @click.option(
     "--output-format",
@@ -115,6 +115,6 @@ def lint_command(
         write = formats.github_lines if output_format == "github" else formats.text_lines
         for line in write(warnings):
             echo(line)
-        on = "any release" if chosen is None else f"torch {chosen}"
+        on = "any release" if chosen is None else ranges.in_words(chosen, text)
         echo_error(f"{plural(len(files), 'file')}, {on}: {plural(len(warnings), 'warning')}")
     return FOUND if warnings and not exit_zero else 0

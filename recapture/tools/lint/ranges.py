@@ -90,3 +90,9 @@ def chosen_release(data: Data, text: str) -> str:
         raise UsageError(f"--torch: {text!r} is not a version of torch, such as {data.releases[-1]}") from None
     older = [release for release in data.releases if Version(release) <= version]
     return older[-1] if older else data.releases[0]
+
+
+def in_words(chosen: str, text: str) -> str:
+    """Return the release that was chosen for a version, and the version itself where it is another one."""
+    same = Version(Version(text).base_version) == Version(chosen)
+    return f"torch {chosen}" + ("" if same else f" ({text} is not recorded)")

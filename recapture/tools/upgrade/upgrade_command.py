@@ -38,11 +38,17 @@ WORSE = 1
     help="Environments made with uv, or containers of images that are built.",
 )
 @click.option(
-    "--runs", type=click.IntRange(1), default=3, show_default=True, help="Runs of the baseline, to know flaky tests."
+    "--runs",
+    type=click.IntRange(1),
+    metavar="N",
+    default=3,
+    show_default=True,
+    help="Runs of the baseline, to know flaky tests.",
 )
 @click.option(
     "--confirm",
     type=click.IntRange(0),
+    metavar="N",
     default=5,
     show_default=True,
     help="Further runs, on both sides, of the tests that look worse.",

@@ -149,7 +149,10 @@ class SpeedClaim:
 
 
 def parse_claims(claims: Mapping[str, object] | None) -> dict[str, tuple[Claim, ...]]:
-    """Parse the ``claims=`` argument of `@case`, which maps a compiler's name to one ``(id, expected)`` or a list."""
+    """Parse the ``claims=`` argument of `@case`, which maps a compiler's name to one ``(id, expected)`` or a list.
+
+    Raises ClaimSyntaxError for any other value.
+    """
     parsed: dict[str, tuple[Claim, ...]] = {}
     if claims is not None and not isinstance(claims, Mapping):
         raise ClaimSyntaxError(f"claims are not a dict from compiler to (id, expected) but {claims!r}"[:300])

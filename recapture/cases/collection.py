@@ -213,7 +213,10 @@ def make_neighbours_importable(path: Path) -> None:
 
 
 def execute(suite: str, path: Path) -> ModuleType:
-    """Execute a suite file as a new module, with new globals, functions and code objects."""
+    """Execute a suite file as a new module, with new globals, functions and code objects.
+
+    Raises ImportError for a file that is not Python, and whatever the file raises.
+    """
     name = _module_name(suite)
     spec = importlib.util.spec_from_file_location(name, path, loader=suite_loader(name, path))
     if spec is None or spec.loader is None:

@@ -214,7 +214,8 @@ def compiler(
     With `sees_held_out`, the function is called with a third argument, ``held_out=``: a tuple of the held-out inputs,
     each a tuple of arguments. They are made for this alone, by another execution of the case's file. Their tensors are
     on the device ``meta``: they have sizes and dtypes, and no values. The argument needs a default, such as ``()``,
-    because a benchmark has no held-out inputs. The decorated function is returned unchanged.
+    because a benchmark has no held-out inputs. The decorated function is returned unchanged. Raises TypeError, which
+    names the compiler, for an invalid declaration.
     """
     _check_declaration(name, since, requires, unavailable)
     own_family = family_of_name(name) if family is None else _family(family)

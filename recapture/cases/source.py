@@ -116,7 +116,10 @@ class SourceFile:
                 self.binders.setdefault(name, []).append(node)
 
     def needs(self, *names: str) -> list[ast.stmt]:
-        """Return the statements that some names need, directly or indirectly, in file order."""
+        """Return the statements that some names need, directly or indirectly, in file order.
+
+        Raises KeyError for a name that the file does not bind.
+        """
         for name in names:
             if name not in self.binders:
                 raise KeyError(name)

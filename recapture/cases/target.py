@@ -53,7 +53,7 @@ def parse_target(text: str) -> tuple[str, str]:
 
 
 def parse_inputs_place(text: str) -> tuple[str, str]:
-    """Return the place and the name of a function of inputs, ``FILE:FUNCTION``."""
+    """Return the place and the name of a function of inputs, ``FILE:FUNCTION``; raises UsageError for other text."""
     try:
         return parse_target(text)
     except UsageError as error:

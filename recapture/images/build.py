@@ -142,7 +142,10 @@ def build_image(
 
 
 def docker_command() -> str:
-    """Return the first docker command on PATH with BuildKit, which is built in before 23 and needs buildx since."""
+    """Return the first docker command on PATH with BuildKit, which is built in before 23 and needs buildx since.
+
+    Raises EnvironmentUnfitError if there is none.
+    """
     seen = []
     for directory in os.get_exec_path():
         command = shutil.which("docker", path=directory)

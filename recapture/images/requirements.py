@@ -120,7 +120,10 @@ class Requirements:
         return ", ".join(dict.fromkeys(labels.get(path, path.name) for path in self.files))
 
     def named(self) -> Iterator[tuple[Path, Requirement]]:
-        """Yield the requirements that name a package; options, folders and addresses are left to uv."""
+        """Yield the requirements that name a package; options, folders and addresses are left to uv.
+
+        Raises UsageError for a line that is not a requirement.
+        """
         for path, line in self.lines:
             text = _HASH.sub("", line).strip()
             if text.startswith(("-", ".", "/")) or re.match(r"[\w+]+://", text):

@@ -198,7 +198,10 @@ def lock_hash(path: Path) -> str:
 
 
 def parse_capability(text: str) -> tuple[int, int]:
-    """Return (major, minor) of a GPU's compute capability written as ``7.0``, ``sm_70`` or ``70``."""
+    """Return (major, minor) of a GPU's compute capability written as ``7.0``, ``sm_70`` or ``70``.
+
+    Raises UsageError for any other text.
+    """
     match = re.fullmatch(r"(\d+)\.(\d)|(?:sm_)?(\d+)(\d)[af]?", text.strip())
     if not match:
         raise UsageError(f"not a GPU capability: {text!r}; write it as 7.0 or sm_70")

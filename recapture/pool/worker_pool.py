@@ -213,6 +213,7 @@ class WorkerPool:
         """Preload a level of `recapture.torch_api.preload` and modules, or less if children then cannot use the device.
 
         A child tests the device, unless `device_works` shows that one has used it and nothing was preloaded since.
+        Raises EnvironmentUnfitError if no child can use it.
         """
         self.level, self.modules = level, modules
         self._preload()

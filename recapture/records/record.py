@@ -233,7 +233,10 @@ def read_output(path: Path) -> dict[str, dict[str, str]]:
 
 
 def read_conformance(directory: Path, known: dict[bytes, Record] | None = None) -> list[Record]:
-    """Read the finished conformance records of one results directory; `read_jsonl` explains `known`."""
+    """Read the finished conformance records of one results directory; `read_jsonl` explains `known`.
+
+    Raises UsageError if there are none, or if they cannot be read.
+    """
     path = directory / CONFORMANCE
     if not os.path.lexists(path):
         interrupted = (

@@ -47,7 +47,8 @@ def parse_shard(text: str) -> Shard:
 def divide(cells: Iterable[CellKey], count: int, seconds: Mapping[CellKey, float]) -> dict[CellKey, int]:
     """Return the shard of each cell, from 1 to `count`: the longest goes first, each to the shard with the least to do.
 
-    On a GPU the cells of a case stay together, because several of them may share a process.
+    On a GPU the cells of a case stay together, because several of them may share a process. Raises UsageError for more
+    shards than there are cells, or cases on a GPU.
     """
     units: dict[tuple[str, ...], list[CellKey]] = defaultdict(list)
     for cell in cells:

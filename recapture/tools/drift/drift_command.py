@@ -233,7 +233,10 @@ def drift_command(
 
 
 def own_code_of(place: str, name: str, inputs: ExampleOptions) -> dict[str, Any]:
-    """Return the arguments of `recapture.cases.own_code.OwnCode` for what the command line says."""
+    """Return the arguments of `recapture.cases.own_code.OwnCode` for what the command line says.
+
+    Raises UsageError if it gives the inputs twice.
+    """
     if inputs.inputs and inputs.inputs_from is not None:
         raise UsageError("--input and --inputs both give the inputs: use one of them")
     arguments = inputs.inputs

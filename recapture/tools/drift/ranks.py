@@ -41,7 +41,10 @@ def other_ranks(task: Task, request: Path, rank: int) -> Iterator[None]:
 
 
 def shared_among_ranks(task: Task, module: Any) -> Any:
-    """Return the module as DDP or FSDP2 trains it in every process; FSDP2 changes its parameters in place."""
+    """Return the module as DDP or FSDP2 trains it in every process; FSDP2 changes its parameters in place.
+
+    Raises TargetError for FSDP2 where torch does not have it.
+    """
     if task.ranks == 1:
         return module
     import torch

@@ -244,7 +244,7 @@ def read_report(folder: Path) -> SideReport:
 
 
 def read_operators(folder: Path) -> list[Operator]:
-    """Read the operators of a side; none if they were not recorded."""
+    """Read the operators of a side; none if they were not recorded. Raises UsageError if they cannot be read."""
     path = folder / OPERATORS
     if not path.is_file():
         return []

@@ -42,7 +42,10 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def train(task: Task, training: Training, side: Side, rank: int = 0) -> Trained:
-    """Train for the task's steps, in every one of its processes alike; `rank` is the number of this one."""
+    """Train for the task's steps, in every one of its processes alike; `rank` is the number of this one.
+
+    Raises TargetError for a target that cannot be trained.
+    """
     if not side.is_module:
         raise TargetError("--train needs a torch.nn.Module")
     if task.other is None and rank == 0:
@@ -138,7 +141,10 @@ def _captured(task: Task, module: Any, side: Side) -> Any:
 
 
 def optimizer_of(task: Task, training: Training, module: Any) -> tuple[Any, Any]:
-    """Return the optimizer of a module and the scheduler of its rate, or None without one."""
+    """Return the optimizer of a module and the scheduler of its rate, or None without one.
+
+    Raises TargetError if the module has no parameters, or if the user's function returns no optimizer.
+    """
     import torch
 
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]

@@ -50,7 +50,10 @@ def source_of(value: Any, tensor: Callable[[Any], str]) -> str:  # long: one lin
 
 
 def tensor_source(tensor: Any, seed: int) -> str:
-    """Return the source of an expression that makes a tensor with its strides; `seed` is for large ones."""
+    """Return the source of an expression that makes a tensor with its strides; `seed` is for large ones.
+
+    Raises UnwritableError for a tensor without such an expression: a sparse, quantized or nested one, or a subclass.
+    """
     import torch
 
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided

@@ -58,7 +58,10 @@ def make_python_programs(options: GenerateOptions, folder: GeneratedFolder, log:
 
 
 def make_operator_programs(options: GenerateOptions, folder: GeneratedFolder, log: Callable[[str], None]) -> list[str]:
-    """Make the programs of operators that the folder lacks; return the names of the operators."""
+    """Make the programs of operators that the folder lacks; return the names of the operators.
+
+    Raises UsageError for an operator without samples, EnvironmentUnfitError if torch's samples cannot be imported.
+    """
     if options.operators and set(options.operators) <= folder.suites.keys():
         return list(dict.fromkeys(options.operators))
     with WorkerPool(device="cpu", jobs=options.jobs, imports=(tasks.__name__, DATABASE)) as pool:

@@ -39,7 +39,10 @@ class BenchmarkFile:
     )
 
     def write(self, benchmarks: list[Speedups]) -> None:
-        """Write the file, if one is named."""
+        """Write the file, if one is named.
+
+        Raises UsageError if there is nothing to write, or if it cannot be written.
+        """
         from recapture.tools.speed.benchmark_json import benchmark_json
 
         if self.benchmark_file is None:

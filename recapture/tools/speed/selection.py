@@ -288,7 +288,7 @@ def choose(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInf
 
 
 def select(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
-    """Return the workloads to measure: those for this device, and those requested by name."""
+    """Return the workloads to measure: those for this device, and those named. Raises UsageError if there is none."""
     chosen = choose(infos, options)
     names = {address.workload for address in _addresses(options)}
     usable = [info for info in chosen if options.device in info.devices or info.spec.name in names]

@@ -61,7 +61,10 @@ FORMAT: Format[Baseline] = Format(Baseline, "baseline", 1, _check)
 
 
 def baseline_text(command: Sequence[str], results: Sequence[PlaceResult]) -> str:
-    """Return the baseline file of these environments; one that could not be used is left out."""
+    """Return the baseline file of these environments; one that could not be used is left out.
+
+    Raises UsageError if none could be used.
+    """
     releases: dict[str, dict[str, object]] = {}
     for result in results:
         if not result.rounds:

@@ -175,7 +175,10 @@ class NumberProbe:
     _middle: float = field(default=math.nan, init=False)
 
     def calibrate(self, good: Place, bad: Place) -> str:
-        """Measure both ends; return why they cannot be told apart, or an empty string."""
+        """Measure both ends; return why they cannot be told apart, or an empty string.
+
+        Raises UsageError if the command gives no number at an end.
+        """
         ends = [self._numbers(place, self.repeats) for place in (good, bad)]
         if not all(ends):
             missing = good if not ends[0] else bad

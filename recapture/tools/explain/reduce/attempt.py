@@ -63,7 +63,7 @@ def attempt(payload: bytes, enter: Callable[[str], None]) -> bytes:
 def protect_files(writable: tuple[str, ...]) -> None:
     """Make this process unable to change files outside these folders, and to signal processes other than itself.
 
-    This lasts until the process ends.
+    This lasts until the process ends. What is not allowed raises PermissionError.
     """
     roots = tuple(os.path.realpath(folder) for folder in (*writable, *ALWAYS))
     owner = os.getpid()

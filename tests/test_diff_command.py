@@ -10,6 +10,7 @@ from planted_diffs import GPU, IMAGES, NEW, OLD, RESOURCES, recapture, record
 from planted_records import evidence
 
 from recapture.base.errors import UsageError
+from recapture.machine.environment import ENVIRONMENT, read_environment, write_environment
 from recapture.records.directories import read_results
 from recapture.records.verdicts import Verdict
 from recapture.tools.compare.cell_changes import diff, locate
@@ -145,6 +146,18 @@ def test_an_interrupted_run_is_named_as_such(tmp_path, capsys):
     (tmp_path / "conformance.partial.jsonl").write_text("")
     assert recapture("diff", tmp_path, NEW) == 2
     assert "finish it with --resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("form", "whole"), [("text", False), ("markdown", False), ("json", True)])
+def test_a_digest_is_short_where_people_read_it(tmp_path, form, whole, capfd):
+    filed = tmp_path / "torch2.6.0-cu124" / "cpu"
+    shutil.copytree(OLD, filed)
+    locked = msgspec.structs.replace(read_environment(filed), lock_hash=f"sha256:{'0123456789abcdef' * 4}")
+    write_environment(filed / ENVIRONMENT, locked)
+    assert recapture("diff", OLD, filed, "--format", form) == 0
+    out = capfd.readouterr().out
+    assert "sha256:0123456789ab" in out
+    assert ("0123456789abcdef" in out) is whole
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "json"])

@@ -199,6 +199,16 @@ def test_what_a_release_does_not_report_is_said_to_be_unknown():
         assert f"{name}: {UNKNOWN}" in lines
 
 
+def test_each_graph_says_its_number_its_origin_and_its_operators():
+    from recapture.records.record import Record
+    from recapture.tools.explain.explain_cells import explanation_of
+
+    record = Record(case="s::a", compiler="fx", device="cpu", verdict=Verdict.PASS, case_hash="0")
+    facts = CellFacts(graphs=(GraphFacts("fx", {"add": 2}, "example"),))
+    lines = explanation_lines(explanation_of(record, facts, "2.11.0", "torch2.11.0-cu130", []))
+    assert lines[1:] == ["graphs: 1", "  graph 0, from fx on example: 2 operators: 2 add"]
+
+
 def test_the_parts_of_a_message_of_dynamo_are_found_on_every_release():
     new = (
         "Graph break in user code at /a/b.py:3\nGraph Break Reason: Encountered graph break when attempting to trace "

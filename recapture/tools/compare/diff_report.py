@@ -204,7 +204,7 @@ def _environment(changes: Diff) -> Iterator[Block]:
         return
     yield Heading("What differs besides the cells")
     rows: list[list[Inline]] = [
-        [fact.name, code_span(fact.old or "absent"), code_span(fact.new or "absent")]
+        [fact.name, code_span(_without_long_digests(fact.old)), code_span(_without_long_digests(fact.new))]
         for fact in changes.environment
         if not fact.minor
     ]
@@ -215,6 +215,11 @@ def _environment(changes: Diff) -> Iterator[Block]:
     )
     if others:
         yield Paragraph(["Other packages: ", others, "."], style="dim")
+
+
+def _without_long_digests(fact: str | None) -> str:
+    """Return a fact with the first 12 digits of each digest and commit; the JSON has all of them."""
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28,}\b", r"\1", fact or "absent")
 
 
 def _verdict(changes: Diff) -> str:

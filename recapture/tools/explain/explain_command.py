@@ -230,7 +230,7 @@ def _graphs(facts: CellFacts, most: int) -> Iterator[str]:
         names += f" and {remaining} more" if remaining > 0 else ""
         total = plural(sum(graph.operators.values()), "operator")
         on = f" on {graph.input}" if graph.input else ""
-        yield f"  {number} by {graph.origin}{on}: {total}" + (f": {names}" if names else "")
+        yield f"  graph {number}, from {graph.origin}{on}: {total}" + (f": {names}" if names else "")
     if len(facts.graphs) > most:
         yield f"  and {plural(len(facts.graphs) - most, 'graph')} more"
 

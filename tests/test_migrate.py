@@ -12,7 +12,7 @@ from conftest import records_below, run_in_process
 from recapture.base.errors import UsageError
 from recapture.command.main import _run
 from recapture.records.difference import Difference
-from recapture.records.record import ErrorInfo, Record, read_conformance
+from recapture.records.record import ErrorInfo, Record, read_conformance, write_jsonl
 from recapture.records.verdicts import RIGHT, Verdict
 from recapture.tools.check import session
 from recapture.tools.check.migration import MOVES, REWRITES, hints, lines_in_the_way, moves, moves_text, rewrites_for
@@ -126,6 +126,21 @@ def test_the_committed_results_are_compared(capsys):
     assert sum(len(group["cases"]) for group in found["refused"]) == sum(
         one["kind"] == "now_refused" for one in found["moves"]
     )
+
+
+def test_results_without_a_compiler_are_one_line_and_a_misspelt_one_is_named(tmp_path, capsys):
+    for image, compiler in (("torch2.5.1-cu124", "fx"), ("torch2.6.0-cu124", "fx"), ("torch2.7.1-cu126", "export")):
+        folder = tmp_path / image / "cpu"
+        folder.mkdir(parents=True)
+        rows = [record("s::a", name, Verdict.PASS) for name in ("eager", "jit.script", compiler)]
+        write_jsonl(folder / "conformance.jsonl", rows)
+    assert _run(["report", str(tmp_path), "--from", "jit.script", "--to", "export"]) == 0
+    out, err = capsys.readouterr()
+    assert "1 still right" in out
+    without = ", ".join(str(tmp_path / image / "cpu") for image in ("torch2.5.1-cu124", "torch2.6.0-cu124"))
+    assert " ".join(err.split()) == f"recapture: left out, without a record of jit.script or export: {without}"
+    assert _run(["report", str(tmp_path), "--from", "jit.script", "--to", "exprot"]) == 2
+    assert "no record of compiler 'exprot'; did you mean 'export'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

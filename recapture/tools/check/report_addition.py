@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recapture.base.errors import UsageError
+from recapture.base.errors import UsageError, did_you_mean
 from recapture.base.option_fields import option
 from recapture.command.output import echo, echo_error, print_json
 from recapture.command.report_addition import ReportAddition
@@ -13,7 +13,16 @@ from recapture.command.report_addition import ReportAddition
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from recapture.records.directories import Results
     from recapture.report.cell_filter import CellFilter
+
+
+def _check_recorded(compilers: tuple[str, ...], every: list[Results]) -> None:
+    """Raise UsageError, with the most similar name, for a compiler that no results have."""
+    known = {record.compiler for results in every for record in results.records}
+    for name in compilers:
+        if name not in known:
+            raise UsageError(f"no record of compiler {name!r}{did_you_mean(name, sorted(known))}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +51,19 @@ class MovesReport(ReportAddition):
             raise UsageError("--from and --to belong together")
         every = list({results.directory: results for root in roots for results in read_by_age(root)}.values())
         cells.check(every)
-        compared = []
+        _check_recorded((before, after), every)
+        compared, left_out = [], []
         for results in every:
             try:
                 compared.append(moves(cells.applied(results).records, before, after, str(results.directory)))
-            except UsageError as error:
+            except UsageError:
                 if len(every) == 1:
                     raise
-                echo_error(str(error))
+                left_out.append(str(results.directory))
         if not compared:
             raise UsageError(f"no results have both {before!r} and {after!r}")
+        if left_out:
+            echo_error(f"left out, without a record of {before} or {after}: {', '.join(left_out)}")
         if as_json:
             print_json(compared)
         else:

@@ -26,6 +26,7 @@ import click
 import msgspec
 
 from benchmarks.lint_targets import HELD_OUT, LETTERS, TUNED_ON, lines_of, made
+from benchmarks.record_lines import read_lines
 from benchmarks.side_by_side import append_row, run_parts
 from recapture.base.errors import RecaptureError
 from recapture.base.text import one_line, shorten
@@ -119,17 +120,6 @@ def check_targets(file: Path, names: tuple[str, ...], compilers: tuple[str, ...]
                 run_check(request_of(target), options, CheckEvents(prepared=prepared, finished=finished), opened=pool)
             except RecaptureError as failure:
                 append_row(file, msgspec.json.encode(Checked(target, None, shorten(one_line(str(failure)), 300))))
-
-
-def read(file: Path) -> list[Checked]:
-    """Return what a file of records holds; a line that an interruption cut off is left out."""
-    rows = []
-    for line in file.read_bytes().splitlines() if file.is_file() else ():
-        try:
-            rows.append(msgspec.json.decode(line, type=Checked))
-        except msgspec.DecodeError:  # the last line of a run that was killed while it wrote
-            continue
-    return rows
 
 
 def warnings_of(target: str, linter: Linter) -> list[LintWarning]:
@@ -300,7 +290,7 @@ def main(
         check_targets(file, only, compilers)
         return
     if not only_table:
-        known = read(file)
+        known = read_lines(file, Checked)
         finished = Counter(entry.target for entry in known if entry.row is None or entry.row.compiler in compilers)
         failed = {entry.target for entry in known if entry.row is None}
         names = [*targets(chosen)]
@@ -319,7 +309,7 @@ def main(
             for place in range(min(at_once, len(left)))
         }
         run_parts("benchmarks.lint", parts, at_once, deadline)
-    print(table(read(file), chosen))
+    print(table(read_lines(file, Checked), chosen))
 
 
 if __name__ == "__main__":

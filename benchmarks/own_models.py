@@ -19,6 +19,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from benchmarks.record_lines import read_lines
 from benchmarks.side_by_side import append_row, run_parts
 from recapture.base.errors import RecaptureError
 from recapture.base.text import one_line, shorten
@@ -124,18 +125,6 @@ def requests() -> dict[str, CheckRequest]:
             place=TARGETS, name=f"timm_{name}", inputs=(parse_input("1x3x160x160" if "test" in name else IMAGES),)
         )
     return requests_by_name
-
-
-def read(file: Path) -> list[Tried]:
-    """Return what a file of records holds; a line that an interruption cut off is left out."""
-    tried = []
-    for line in file.read_bytes().splitlines() if file.is_file() else ():
-        try:
-            tried.append(msgspec.json.decode(line, type=Tried))
-        # The last line of a run that was killed while it wrote.
-        except msgspec.DecodeError:
-            continue
-    return tried
 
 
 def rows_of(tried: list[Tried]) -> dict[str, dict[str, CheckRow]]:
@@ -253,12 +242,12 @@ def main(
     """Check models that nobody here wrote, and print a table."""
     deadline = time.monotonic() + seconds
     if only_table or only_details:
-        print(table(read(file)) if only_table else details(read(file)))
+        print(table(read_lines(file, Tried)) if only_table else details(read_lines(file, Tried)))
         return
     if only is not None:
         check_one(file, only, compilers, jobs)
         return
-    known = rows_of(read(file))
+    known = rows_of(read_lines(file, Tried))
     parts = {}
     for name in requests():
         left = [compiler for compiler in compilers if compiler not in known.get(name, {})]
@@ -268,7 +257,7 @@ def main(
     left = run_parts("benchmarks.own_models", parts, at_once, deadline)
     if left:
         print(f"not finished: {', '.join(left)}")
-    print(table(read(file)))
+    print(table(read_lines(file, Tried)))
 
 
 if __name__ == "__main__":

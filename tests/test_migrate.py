@@ -15,8 +15,20 @@ from recapture.records.difference import Difference
 from recapture.records.record import ErrorInfo, Record, read_conformance, write_jsonl
 from recapture.records.verdicts import RIGHT, Verdict
 from recapture.tools.check import session
-from recapture.tools.check.migration import MOVES, REWRITES, hints, lines_in_the_way, moves, moves_text, rewrites_for
+from recapture.tools.check.answers import ASK_MIGRATE, CheckReport, CheckRow
+from recapture.tools.check.migration import (
+    MOVES,
+    REWRITES,
+    MigrationReport,
+    hints,
+    lines_in_the_way,
+    migration_text,
+    moves,
+    moves_text,
+    rewrites_for,
+)
 from recapture.tools.check.obstacles import Obstacle
+from recapture.tools.check.report import check_details
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu"
@@ -126,6 +138,15 @@ def test_the_committed_results_are_compared(capsys):
     assert sum(len(group["cases"]) for group in found["refused"]) == sum(
         one["kind"] == "now_refused" for one in found["moves"]
     )
+
+
+def test_migrate_does_not_advise_itself():
+    row = CheckRow(compiler="export", verdict="error", phase="capture", reason="capture: no", advice=ASK_MIGRATE)
+    report = CheckReport(target="f", torch="2.11.0", device="cpu", rows=(row,))
+    assert "recapture migrate" in check_details(report)
+    text = migration_text(MigrationReport(report=report, lines=()))
+    assert "capture: no" in text
+    assert "to do" not in text
 
 
 def test_results_without_a_compiler_are_one_line_and_a_misspelt_one_is_named(tmp_path, capsys):

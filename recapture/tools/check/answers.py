@@ -68,6 +68,9 @@ _CALLED = {"torch.compile": Family.DYNAMO, "torch.export": Family.EXPORT}
 
 _ON_EARLIER_CALLS = "the result depends on earlier calls: pass that state in as a tensor, and return the new one"
 
+ASK_MIGRATE = "`recapture migrate` names the line, and what other code does instead"
+"""The advice where nothing more is known; `recapture migrate` itself does not give it."""
+
 _SIDE_EFFECT = "a side effect is lost or done at capture: return the new value instead of changing state"
 
 _TOO_FEW_ARGUMENTS = re.compile(r"Tracing expected \d+ arguments but got \d+")
@@ -465,7 +468,7 @@ def _if_refused(record: Record, around: Circumstances) -> str:
         Family.SCRIPT: f"TorchScript does not know this construct{around.remedies(*_CALLED)}",
         Family.AOTI: "it needs a program that torch.export accepts",
     }
-    return by_family.get(family, "`recapture migrate` names the line, and what other code does instead")
+    return by_family.get(family, ASK_MIGRATE)
 
 
 def _if_failed(record: Record, around: Circumstances) -> str:

@@ -15,7 +15,7 @@ from recapture.records.verdicts import NOT_RUN, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report.document import Inline, Table
 from recapture.report.summary import first_line, suite_of
 from recapture.report.terminal_writer import terminal_lines
-from recapture.tools.check.answers import OF_SIZE, ON_DATA, CheckReport
+from recapture.tools.check.answers import ASK_MIGRATE, OF_SIZE, ON_DATA, CheckReport
 from recapture.tools.check.report import row_lines, wrapped
 
 if TYPE_CHECKING:
@@ -144,7 +144,10 @@ def lines_in_the_way(obstacles: tuple[Obstacle, ...], left: tuple[str, ...] = ()
 
 def migration_text(report: MigrationReport) -> str:
     """Return the report of a target for a terminal."""
-    rows = {row.compiler: row for row in report.report.rows}
+    rows = {
+        row.compiler: msgspec.structs.replace(row, advice="" if row.advice == ASK_MIGRATE else row.advice)
+        for row in report.report.rows
+    }
     lines = [*wrapped(report.sentence), ""]
     others = [name for name in rows if name not in (*TODAY, *NEXT)]
     for heading, names in (("TorchScript today", TODAY), ("instead", (*NEXT, *others))):
@@ -157,7 +160,7 @@ def migration_text(report: MigrationReport) -> str:
 
 
 def _obstacle_lines(obstacle: LineInTheWay) -> Iterator[str]:
-    place = f"{obstacle.file}:{obstacle.line}: {obstacle.text}" if obstacle.file else "torch does not tell the line:"
+    place = f"{obstacle.file}:{obstacle.line}: {obstacle.text}" if obstacle.file else "torch does not name the line:"
     yield from wrapped(place, "  ")
     for compilers, reason in obstacle.reasons:
         yield from wrapped(f"{compilers}: {shorten(reason, REASON)}", "    ")

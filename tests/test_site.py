@@ -36,7 +36,7 @@ from recapture.data import (
     encode,
     load,
 )
-from recapture.tools.site.charts import counts_by_release, interval_plot, release_plots, stacked
+from recapture.tools.site.charts import counts_by_release, interval_plot, recorded_throughout, release_plots, stacked
 from recapture.tools.site.collect import called_names, collect
 from recapture.tools.site.data_package import package_files
 from recapture.tools.site.pages import site_files
@@ -370,6 +370,49 @@ def test_shares_of_a_bar_fill_it_and_an_interval_holds_its_point():
         assert min(part.top for part in bar) == pytest.approx(0)
     (interval,) = interval_plot(planted().speeds).intervals
     assert 0 < interval.low < interval.point < interval.high < 1
+
+
+def test_only_cases_of_every_recorded_release_are_counted():
+    assert recorded_throughout(["PwE.", "PPp.", ".P..", "-P-."]) == ["PwE.", "PPp.", "-P-."]
+    assert recorded_throughout([".P", ".w"]) == [".P", ".w"]
+    assert recorded_throughout([]) == []
+
+
+@pytest.mark.parametrize(
+    ("figures", "ticks"),
+    [
+        ((1.4, 1.3, 1.5), ["0.8×", "0.9×", "1×", "1.1×", "1.2×", "1.3×", "1.4×", "1.5×"]),
+        ((3.0, 0.4, 4.0), ["0.5×", "0.7×", "1×", "1.5×", "2×", "3×"]),
+        ((8.0, 0.2, 12.0), ["0.2×", "0.5×", "1×", "2×", "5×", "10×"]),
+    ],
+    ids=["close to eager", "some times as fast", "far from it"],
+)
+def test_an_axis_has_several_ticks_at_any_scale(figures, ticks):
+    (speed,) = planted().speeds
+    plot = interval_plot([msgspec.structs.replace(speed, speedup=figures)])
+    assert [label for _, label in plot.ticks] == ticks
+    assert all(0 <= place <= 1 for place, _ in plot.ticks)
+
+
+def test_the_page_of_models_has_the_newest_outcome_of_each_compiler():
+    strips = {
+        "eager": {"cpu": Strip("PPPP")},
+        "compile": {"cpu": Strip("PPw."), "sm_90": Strip("..P.")},
+    }
+    document = planted()
+    cases = dict(document.cases)
+    for model, cells in [("net", strips), ("other", {"compile": {"cpu": Strip("...E")}})]:
+        cases[f"zoo::{model}"] = msgspec.structs.replace(
+            cases["suite::branch"], behaviour=None, model=("zoo", model), cells=cells
+        )
+    page = pages_of(dict(site_files(msgspec.structs.replace(document, cases=cases))))["models.html"]
+    heads = re.findall(r'<a href="compilers/([\w.]+)\.html">', page)
+    rows = {
+        name: re.findall(r'<td(?: class="t-(\w+)")?', row)
+        for name, row in re.findall(r'models/zoo-(\w+)\.html">.*?</th>(.*?)</tr>', page)
+    }
+    assert heads == ["compile", "compile"]
+    assert rows == {"net": ["wrong", "right"], "other": ["failing", ""]}
 
 
 def test_a_configuration_on_several_releases_has_a_plot_and_one_on_a_single_release_has_none():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recapture.data import Data, Speed
+from recapture.data import NOT_RECORDED, Data, Speed
 from recapture.tools.site.strips import tone_of
 
 STACKED = ("right", "broken", "failing", "wrong")
@@ -44,6 +44,15 @@ def counts_by_release(data: Data, strips: Sequence[str]) -> list[Counts]:
     return rows
 
 
+def recorded_throughout(strips: Sequence[str]) -> list[str]:
+    """Return the strips that have a record on every release on which any of them has one.
+
+    Other suites than the ones of every release would change the numbers where nothing of torch changed.
+    """
+    recorded = [index for index, marks in enumerate(zip(*strips, strict=True)) if set(marks) != {NOT_RECORDED}]
+    return [strip for strip in strips if all(strip[index] != NOT_RECORDED for index in recorded)]
+
+
 def stacked(rows: Sequence[Counts]) -> list[list[Bar]]:
     """Return a stacked bar for each release."""
     bars = []
@@ -75,8 +84,15 @@ class IntervalPlot:
     ticks: tuple[tuple[float, str], ...]
 
 
-TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-"""The speedups that an axis may name."""
+TICKS = (
+    (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0),
+    (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 30.0, 50.0),
+    (0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.2, 2.5, 3.0),
+)
+"""The speedups that an axis may name, from the coarsest scale to the finest."""
+
+ENOUGH_TICKS = 4
+"""An axis has the coarsest scale that gives it so many ticks."""
 
 
 def interval_plot(speeds: Sequence[Speed]) -> IntervalPlot:
@@ -93,7 +109,9 @@ def interval_plot(speeds: Sequence[Speed]) -> IntervalPlot:
     intervals = tuple(
         Interval(speed, place(figures[0]), place(figures[1]), place(figures[2])) for speed, figures in timed
     )
-    return IntervalPlot(intervals, tuple((place(tick), f"{tick:g}×") for tick in TICKS if low <= tick <= high))
+    scales = [[tick for tick in scale if low <= tick <= high] for scale in TICKS]
+    ticks = next((scale for scale in scales if len(scale) >= ENOUGH_TICKS), max(scales, key=len))
+    return IntervalPlot(intervals, tuple((place(tick), f"{tick:g}×") for tick in ticks))
 
 
 class Point(NamedTuple):

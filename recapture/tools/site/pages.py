@@ -59,6 +59,13 @@ def site_files(data: Data) -> Files:
     yield from Builder(data).files()
 
 
+class ModelTable(NamedTuple):
+    """The models of a library: compilers with their capability as columns, and for each model a mark or None in each."""
+
+    columns: list[tuple[str, str]]
+    rows: dict[str, list[str | None]]
+
+
 class Builder:
     """Renders the pages of one document of data."""
 
@@ -172,10 +179,29 @@ class Builder:
                 name=name,
                 kind="model",
             )
-        libraries: dict[str, list[str]] = defaultdict(list)
+        libraries: dict[str, dict[str, data_module.Case]] = defaultdict(dict)
         for name, case in models.items():
-            libraries[case.model[0] if case.model else ""].append(name)
-        yield self._page("models.html", "models.html.j2", title="Models", libraries=libraries)
+            libraries[case.model[0] if case.model else ""][name] = case
+        tables = {library: self._table_of_models(cases) for library, cases in libraries.items()}
+        yield self._page("models.html", "models.html.j2", title="Models", tables=tables)
+
+    def _table_of_models(self, models: dict[str, data_module.Case]) -> ModelTable:
+        """Return the outcome of each model with each compiler and device, on the newest release that has one."""
+        data = self.data
+        columns = [
+            (compiler, capability)
+            for capability in data.capabilities
+            for compiler, facts in data.compilers.items()
+            if not facts.is_reference and any(capability in case.cells.get(compiler, {}) for case in models.values())
+        ]
+        rows = {}
+        for name, case in models.items():
+            strips = [case.cells.get(compiler, {}).get(capability) for compiler, capability in columns]
+            rows[name] = [
+                next((mark for mark in reversed(strip.marks) if mark != NOT_RECORDED), None) if strip else None
+                for strip in strips
+            ]
+        return ModelTable(columns, rows)
 
     def _cases_page(
         self, path: str, cases: Sequence[str], *, every: Sequence[str], kind: str = "behaviour", **values: Any
@@ -356,7 +382,9 @@ class Builder:
                 for capability in data.capabilities
             }
             counts = {
-                capability: charts.counts_by_release(data, marks) for capability, marks in strips.items() if marks
+                capability: charts.counts_by_release(data, charts.recorded_throughout(marks))
+                for capability, marks in strips.items()
+                if marks
             }
             rows[name] = counts
             yield self._page(

@@ -95,7 +95,7 @@ function prepareStrips(table) {
 document.querySelectorAll("table.strips").forEach(prepareStrips);
 
 // What is wider than a narrow screen begins at its right end, where the newest release is.
-document.querySelectorAll(".bars, .scroll:has(.dense)").forEach((wide) => { wide.scrollLeft = wide.scrollWidth; });
+document.querySelectorAll(".bars, .scroll:has(.dense:not(.marks))").forEach((wide) => { wide.scrollLeft = wide.scrollWidth; });
 
 document.addEventListener("keydown", (event) => {
   const link = event.target.closest("table.strips td > a");

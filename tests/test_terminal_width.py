@@ -85,6 +85,7 @@ def lines_in_a_pipe(columns, *words):
             ["run", "control_flow", "-k", "branch_on_sum", "--compiler", "fx", "--results", "{folder}"],
             marks=pytest.mark.slow,
         ),
+        pytest.param(["explain", "control_flow::branch_on_sum::jit.trace"], marks=pytest.mark.slow),
         pytest.param(
             ["check", "examples/pytest_plugin/model.py:Scorer", "--input", "8x4", "--compiler", "jit.trace"],
             marks=pytest.mark.slow,

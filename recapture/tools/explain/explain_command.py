@@ -85,8 +85,18 @@ def explain_command(context: click.Context, options: ExplainOptions, where: Imag
     for number, explanation in enumerate(explanations):
         if number:
             echo("")
-        echo("\n".join(explanation_lines(explanation, brief=len(explanations) > 1)))
+        _print_lines(explanation_lines(explanation, brief=len(explanations) > 1))
     return 0
+
+
+def _print_lines(lines: list[str]) -> None:
+    """Print lines, the first one bold; where lines have a width, the rest of a long one is indented further."""
+    from recapture.report.terminal_writer import say_wrapped
+
+    output = console()
+    for number, line in enumerate(lines):
+        words = line.lstrip(" ")
+        say_wrapped(output, words, style="" if number else "bold", indent=len(line) - len(words))
 
 
 def _explain_from_data(addresses: list[str], *, as_json: bool) -> bool:

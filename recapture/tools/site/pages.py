@@ -60,7 +60,7 @@ def site_files(data: Data) -> Files:
 
 
 class ModelTable(NamedTuple):
-    """The models of a library: compilers with their capability as columns, and for each model a mark or None in each."""
+    """The models of a library: a column for each compiler and capability; a row of marks, or None, for each model."""
 
     columns: list[tuple[str, str]]
     rows: dict[str, list[str | None]]

@@ -5,24 +5,28 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 import sys
 import types
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from conftest import SUITES, results_below
 
 from recapture.cases.collection import CaseInfo, find_suites
 from recapture.cases.compilers import builtin_compilers
+from recapture.records.record import Timing
 from recapture.records.verdicts import Verdict
 from recapture.run import runner
 from recapture.run.cell import CellSpec
 from recapture.run.plan import PlannedCell, RunOptions
-from recapture.run.shared_processes import LIKELY_TO_PASS, UNEVENTFUL, End, group_of, in_groups
+from recapture.run.shared_processes import LIKELY_TO_PASS, LONG, UNEVENTFUL, End, group_of, in_groups
 from recapture.run.tasks import ProcessState
 
+RESULTS = Path(__file__).parents[1] / "results"
 COMPILERS = ("eager", "fx", "jit.trace", "make_fx", "jit.script")
 
 INTERFERING = """
@@ -288,8 +292,16 @@ def test_cells_whose_ends_are_known_share_a_process_unless_one_end_is_not_orderl
 
 
 def test_a_cell_that_takes_long_has_a_process_of_its_own():
-    assert group_of(planned("f", "fx"), {an_end("pass")}, (), 9.9) == "s::f"
-    assert group_of(planned("f", "fx"), {an_end("pass")}, (), 10.1) is None
+    assert group_of(planned("f", "fx"), {an_end("pass")}, (), LONG - 0.1) == "s::f"
+    assert group_of(planned("f", "fx"), {an_end("pass")}, (), LONG + 0.1) is None
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("torch*/sm_*/timings.jsonl")), ids=lambda path: path.parts[-3])
+def test_a_cell_that_waited_for_a_context_is_not_taken_for_a_long_one(path):
+    timings = [msgspec.json.decode(line, type=Timing) for line in path.read_bytes().splitlines()]
+    eager = [timing.seconds for timing in timings if timing.compiler == "eager"]
+    assert statistics.median(eager) > 5  # nearly all of it is the wait: eager itself takes milliseconds
+    assert sum(seconds > LONG for seconds in eager) < 0.01 * len(eager)
 
 
 def test_a_group_is_together_and_begins_with_the_cells_that_are_likely_to_pass():

@@ -37,9 +37,13 @@ if TYPE_CHECKING:
 UNEVENTFUL = frozenset(verdict.value for verdict in Verdict if verdict.facts.uneventful)
 """Verdicts, as they are written, of cells in which nothing failed or differed."""
 
-LONG = 10.0
+LONG = 25.0
 """Seconds above which a cell runs in a process of its own: a CUDA context costs it little, and long cells in one
-process, one after the other, would be the last of a run."""
+process, one after the other, would be the last of a run.
+
+A recorded duration includes the wait for a context, which is up to 17 seconds where 60 processes begin at the same
+time. It must be below this limit: else a cell that once waited for a context would get one of its own in every later
+run, so that all of them wait longer."""
 
 
 LIKELY_TO_PASS = tuple(

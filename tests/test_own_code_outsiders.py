@@ -210,7 +210,7 @@ def test_an_input_that_eager_cannot_afford_decides_nothing(served):
     result = outsider("huge_integer.py", "fill_last", "2", "=3", compilers=("compile:eager",))
     assert result["compile:eager"].verdict == "pass"
     assert "args[1]=1099511627776" in dict(result.report.unaffordable)
-    assert "left out that eager has not the time or memory for" in result.report.inputs_in_words
+    assert "left out because eager needs too much time or memory" in result.report.inputs_in_words
 
 
 @pytest.mark.parametrize(

@@ -16,27 +16,19 @@ from urllib.parse import unquote, urldefrag
 import jsonschema
 import msgspec
 import pytest
+from planted_data import pages_of, planted
 
 from recapture import data as data_module
 from recapture.command.main import main
 from recapture.data import (
-    Behaviour,
-    Case,
-    Change,
-    Compiler,
-    Data,
     Environment,
-    Issue,
-    MarkFacts,
     Run,
     Span,
-    Speed,
     Strip,
     decode,
     encode,
     load,
 )
-from recapture.tools.site.charts import counts_by_release, interval_plot, recorded_throughout, release_plots, stacked
 from recapture.tools.site.collect import called_names, collect
 from recapture.tools.site.data_package import package_files
 from recapture.tools.site.pages import site_files
@@ -47,126 +39,6 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PLANTED = Path(__file__).parent / "resources" / "results" / "images"
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 VOID = {"meta", "input", "br", "link", "img", "hr", "col", "wbr"}
-
-MARKS = {
-    "P": ("pass", "right", "right", "right"),
-    "p": ("pass_with_breaks", "right", "broken", "right, with graph breaks"),
-    "w": ("specialized", "silently wrong", "wrong", "silently wrong"),
-    "E": ("error", "failing", "failing", "refused at capture"),
-    "-": ("not_applicable", "not run", "none", "does not apply"),
-}
-
-
-def planted(**changes):
-    """A small document: two compilers on four releases and two capabilities."""
-    cells = {
-        "suite::branch": {
-            "eager": {"cpu": Strip("PPPP"), "sm_90": Strip("..P.")},
-            "compile": {
-                "cpu": Strip("PwwP", (Run(1, 0, ("value",)), Run(3))),
-                "sm_90": Strip("..P."),
-            },
-        },
-        "suite::alias": {"eager": {"cpu": Strip("PPPP")}, "compile": {"cpu": Strip("-EEp", (Run(1, 1), Run(3, 2)))}},
-        "lone::case": {"compile": {"cpu": Strip("PPPP")}},
-    }
-    document = Data(
-        version="1.2.3",
-        releases=("2.0.1", "2.1.2", "2.10.0", "2.11.0"),
-        environments=(
-            Environment(release="2.0.1", capability="cpu", image="torch2.0.1", torch="2.0.1+cu117", hardware="a CPU"),
-            Environment(release="2.1.2", capability="cpu", image="torch2.1.2", torch="2.1.2+cu121"),
-            Environment(release="2.10.0", capability="cpu", image="torch2.10.0", torch="2.10.0"),
-            Environment(release="2.11.0", capability="cpu", image="torch2.11.0", torch="2.11.0"),
-            Environment(release="2.10.0", capability="sm_90", image="bare-x", torch="2.10.0", hardware="H1", bare=True),
-            Environment(
-                release="2.1.2",
-                capability="cpu",
-                image="torch2.1.2-drifted",
-                torch="2.1.2",
-                in_strips=False,
-                differs={"suite::branch::compile": "P"},
-            ),
-        ),
-        marks={
-            mark: MarkFacts(verdict=verdict, group=group, tone=tone, short=short, words=short)
-            for mark, (verdict, group, tone, short) in MARKS.items()
-        },
-        kinds={"value": "A number differs.", "alias": "Two values share memory."},
-        compilers={
-            "eager": Compiler(family="reference", frontend="eager mode", sentence="Eager.", is_reference=True),
-            "compile": Compiler(family="dynamo", frontend="torch.compile", sentence="`torch.compile`."),
-        },
-        texts=(
-            "on held_out[0], result: value: eager 1, this 2",
-            "torch.Unsupported: no such thing",
-            "graph break: print",
-        ),
-        behaviours={
-            "branch": Behaviour(
-                title="A branch",
-                sentence="It branches.",
-                example="if x:\n    pass",
-                cases=("suite::branch",),
-                group="flow",
-            ),
-            "alias": Behaviour(title="An `alias`", sentence="It aliases.", example="x", cases=("suite::alias",)),
-        },
-        cases={
-            name: Case(
-                title=f"The case {name}.",
-                file="suites/suite.py",
-                line=3,
-                code="def f(): ...",
-                behaviour={"suite::branch": "branch", "suite::alias": "alias"}.get(name),
-                cells=strips,
-            )
-            for name, strips in cells.items()
-        },
-        issues={
-            "123": Issue(
-                what="a branch is wrong",
-                link="https://github.com/pytorch/pytorch/issues/123",
-                compares="value",
-                span="from 2.1.2, right from 2.11.0",
-                sure="documented",
-                documented="rwwr",
-                measured={"cpu": "rwwr", "sm_90": "..r."},
-                cells=("suite::branch::compile",),
-            )
-        },
-        changes=(
-            Change(
-                last="2.0.1",
-                first="2.1.2",
-                compilers=("compile",),
-                what="Guards were lost.",
-                source="not documented",
-                case="suite::branch",
-                was="right",
-                now="wrong",
-            ),
-        ),
-        findings={},
-        speeds=(
-            Speed(
-                workload="net",
-                release="2.11.0",
-                capability="cpu",
-                hardware="a CPU",
-                configuration="compile fp32",
-                compiler="compile",
-                verdict="pass",
-                finding="faster",
-                speedup=(2.0, 1.5, 2.5),
-                seconds=0.001,
-                eager_seconds=0.002,
-                compile_seconds=3.0,
-                memory=10_000_000,
-            ),
-        ),
-    )
-    return msgspec.structs.replace(document, **changes)
 
 
 class Page(HTMLParser):
@@ -194,10 +66,6 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def files():
     return dict(site_files(planted()))
-
-
-def pages_of(files):
-    return {name: text.decode() for name, text in files.items() if name.endswith(".html")}
 
 
 # The document
@@ -361,39 +229,6 @@ def test_segments_cover_the_columns_without_overlap():
     assert [(part.first, part.width) for part in segments(planted(), "P..P", (0, 3))] == [(0, 2)]
 
 
-def test_shares_of_a_bar_fill_it_and_an_interval_holds_its_point():
-    rows = counts_by_release(planted(), ["PwE-", "PPp."])
-    assert [row.total for row in rows] == [2, 2, 2]
-    assert rows[1].by_tone == {"right": 1, "broken": 0, "failing": 0, "wrong": 1}
-    for bar in stacked(rows):
-        assert sum(part.height for part in bar) == pytest.approx(1)
-        assert min(part.top for part in bar) == pytest.approx(0)
-    (interval,) = interval_plot(planted().speeds).intervals
-    assert 0 < interval.low < interval.point < interval.high < 1
-
-
-def test_only_cases_of_every_recorded_release_are_counted():
-    assert recorded_throughout(["PwE.", "PPp.", ".P..", "-P-."]) == ["PwE.", "PPp.", "-P-."]
-    assert recorded_throughout([".P", ".w"]) == [".P", ".w"]
-    assert recorded_throughout([]) == []
-
-
-@pytest.mark.parametrize(
-    ("figures", "ticks"),
-    [
-        ((1.4, 1.3, 1.5), ["0.8×", "0.9×", "1×", "1.1×", "1.2×", "1.3×", "1.4×", "1.5×"]),
-        ((3.0, 0.4, 4.0), ["0.5×", "0.7×", "1×", "1.5×", "2×", "3×"]),
-        ((8.0, 0.2, 12.0), ["0.2×", "0.5×", "1×", "2×", "5×", "10×"]),
-    ],
-    ids=["close to eager", "some times as fast", "far from it"],
-)
-def test_an_axis_has_several_ticks_at_any_scale(figures, ticks):
-    (speed,) = planted().speeds
-    plot = interval_plot([msgspec.structs.replace(speed, speedup=figures)])
-    assert [label for _, label in plot.ticks] == ticks
-    assert all(0 <= place <= 1 for place, _ in plot.ticks)
-
-
 def test_the_page_of_models_has_the_newest_outcome_of_each_compiler():
     strips = {
         "eager": {"cpu": Strip("PPPP")},
@@ -413,21 +248,6 @@ def test_the_page_of_models_has_the_newest_outcome_of_each_compiler():
     }
     assert heads == ["compile", "compile"]
     assert rows == {"net": ["wrong", "right"], "other": ["failing", ""]}
-
-
-def test_a_configuration_on_several_releases_has_a_plot_and_one_on_a_single_release_has_none():
-    (speed,) = planted().speeds
-    assert release_plots([speed]) == []
-    earlier = msgspec.structs.replace(speed, release="2.10.0", speedup=(1.0, 0.9, 1.1))
-    elsewhere = msgspec.structs.replace(speed, hardware="another CPU")
-    (plot,) = release_plots([earlier, speed, elsewhere])
-    assert [point.speed.release for point in plot.points] == ["2.10.0", "2.11.0"]
-    slow, fast = plot.points
-    assert slow.across < fast.across
-    assert 1 > slow.low > slow.point > slow.high > 0  # from the top
-    assert fast.point < slow.point
-    pages = pages_of(dict(site_files(planted(speeds=(earlier, speed)))))
-    assert pages["speed/net.html"].count('<circle class="point') == 4
 
 
 def test_names_that_code_calls_are_found_without_those_of_its_decorators():
@@ -477,6 +297,17 @@ def test_releases_that_only_a_gpu_makes_neighbours_have_a_page_and_no_strip_is_w
                 widths.append(sum(wide) + len(re.findall(r"<td class", row)) == columns)
     assert len(widths) > 4
     assert all(widths)
+
+
+def test_the_table_of_releases_counts_the_cpu_alone():
+    document = planted()
+    cases = dict(document.cases)
+    cells = {"compile": {"cpu": Strip("PPPw"), "sm_90": Strip("PPPw")}}
+    cases["suite::branch"] = msgspec.structs.replace(cases["suite::branch"], cells=cells)
+    page = pages_of(dict(site_files(msgspec.structs.replace(document, cases=cases))))["releases.html"]
+    (row,) = re.findall(r'<a href="releases/2.11.0.html">.*?</th>(.*?)</tr>', page, re.DOTALL)
+    newly_wrong, newly_failing, *_ = re.findall(r'<td class="number">(\d+)</td>', row)
+    assert (newly_wrong, newly_failing) == ("1", "0")
 
 
 def test_every_link_within_the_site_leads_to_a_file_and_a_place_on_it(files):

@@ -41,9 +41,9 @@ LONG = 25.0
 """Seconds above which a cell runs in a process of its own: a CUDA context costs it little, and long cells in one
 process, one after the other, would be the last of a run.
 
-A recorded duration includes the wait for a context, which is up to 17 seconds where 60 processes begin at the same
-time. It must be below this limit: else a cell that once waited for a context would get one of its own in every later
-run, so that all of them wait longer."""
+A recorded duration includes the wait for a context: 10 to 11 seconds in the median, and up to 22, where 60 processes
+begin at the same time. It must be below this limit: else a cell that once waited for a context would get one of its
+own in every later run, so that all of them wait longer."""
 
 
 LIKELY_TO_PASS = tuple(

@@ -159,10 +159,10 @@ class TrainingOptions:
 @click.option(
     "--timeout",
     type=click.FloatRange(1, WEEK),
-    metavar="SECONDS",
+    metavar="N",
     default=600.0,
     show_default=True,
-    help="The time limit of a side.",
+    help="Seconds a side may take.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print GitHub Markdown instead of text.")
@@ -261,8 +261,8 @@ def parse_setting(text: str) -> tuple[str, tuple[str, ...]]:
         raise UsageError(
             f"--setting {shorten(text, 60)!r}: it is written as threads=1,4, onednn=on,off or VARIABLE=VALUE[,VALUE]"
         )
-    for value in values:
-        if name in OWN_SETTINGS and not re.fullmatch(OWN_SETTINGS[name], value):
+    for side in values:
+        if name in OWN_SETTINGS and not re.fullmatch(OWN_SETTINGS[name], side):
             raise UsageError(f"--setting {name}: its values are {'numbers' if name == 'threads' else 'on and off'}")
     return name, values
 

@@ -286,11 +286,8 @@ class Builder:
     def _release_facts(self, release: str) -> dict[str, Any]:
         index = self.data.releases.index(release)
         before = self.data.releases[index - 1] if index else None
-        changed = self.changed(before, release) if before else {}
-        numbers = {
-            category.name: sum(len(cells.get(category.name, ())) for cells in changed.values())
-            for category in CATEGORIES
-        }
+        changed = self.changed(before, release).get("cpu", {}) if before else {}
+        numbers = {category.name: len(changed.get(category.name, ())) for category in CATEGORIES}
         return {"release": release, "before": before, "numbers": numbers}
 
     def changed(self, old: str, new: str) -> dict[str, dict[str, list[Changed]]]:

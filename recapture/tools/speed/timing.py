@@ -60,9 +60,9 @@ def interleave(subjects: Sequence[Subject], device: str, seconds: float, *, seed
         for _ in range(rounds):
             shuffle(order)
             for index in order:
-                seconds = clocks[index].sample(clocks[index].iterations)
-                timed += seconds * clocks[index].iterations
-                samples[index].append(seconds)
+                per_iteration = clocks[index].sample(clocks[index].iterations)
+                timed += per_iteration * clocks[index].iterations
+                samples[index].append(per_iteration)
     finally:
         ended = time.monotonic()
         if collecting:

@@ -223,3 +223,11 @@ def test_the_middle_of_a_very_long_word_is_left_out(refused):
     line = refused("run", "--compiler", "a" * 100_000 + "b")
     assert len(line) < 600
     assert re.search(r"a…a+b", line)
+
+
+@pytest.mark.parametrize("words", [("run",), ("check", "none.py:f"), ("drift", "none.py:f", "--against")])
+def test_a_compiler_s_name_of_300_letters_fits_a_line(refused, words):
+    option = () if words[0] == "drift" else ("--compiler",)
+    line = refused(*words, *option, "a" * 300)
+    assert len(line) < 140
+    assert "a" * 60 not in line

@@ -468,6 +468,10 @@ def test_the_list_of_compilers_needs_no_torch():
     [
         (("",), "a compiler's name is not text"),
         ((3,), "a compiler's name is not text but 3"),
+        (("a" * 300,), "compiler 'aaaaaaaaaaaaaaaaaaaa…': its name has 300 characters, and 100 are allowed"),
+        (("a,b",), "compiler 'a,b': its name has a comma"),
+        (("a::b",), "compiler 'a::b': its name has a comma, two colons"),
+        ((" a",), "compiler ' a': its name has .* outer blanks"),
         (("mine", "since"), "compiler 'mine': since is not a release such as '2.6' but 2.6"),
         (("mine", "requires"), "compiler 'mine': requires is not a list of names but 'onnx'"),
         (("mine", "unavailable"), "compiler 'mine': unavailable is not a callable but 3"),

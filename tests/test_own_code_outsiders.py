@@ -154,6 +154,46 @@ def test_what_the_user_s_code_did_is_said(served, tmp_path, text, complaint):
         checked("f", "3", place=path)
 
 
+LEAVES = """
+import os
+import torch
+
+
+def when_traced(x):
+    if isinstance(x, torch.fx.Proxy):
+        os._exit(0)
+    return x * 2
+
+
+def on_one(x):
+    if x.shape[0] == 1:
+        os._exit(0)
+    return x * 2
+"""
+
+
+def test_code_that_ends_its_process_while_it_is_captured_is_no_compiler_s_fault(served, tmp_path):
+    path = tmp_path / "leaves.py"
+    path.write_text(LEAVES)
+    result = checked("when_traced", "3", place=path, compilers=("jit.trace", "fx"), most_inputs=2)
+    assert result["jit.trace"].verdict == "pass"
+    row = result["fx"]
+    assert (row.verdict, row.words) == ("crash", "crash: the code ends its process")
+    assert row.reason == "the code ends its process: exited with status 0 and without a result"
+    assert row.advice.endswith("no compiler is at fault")
+    assert "the code ends its process under fx" in result.report.sentence
+    assert "not usable" not in result.report.sentence
+
+
+def test_an_input_that_ends_the_process_of_eager_is_counted_apart(served, tmp_path):
+    path = tmp_path / "leaves.py"
+    path.write_text(LEAVES)
+    result = checked("on_one", "3", place=path, most_inputs=4)
+    assert dict(result.report.unaffordable) == {"batch=1": "exited with status 0 and without a result"}
+    assert "1 left out because eager's process ends" in result.report.inputs_in_words
+    assert "too much time" not in result.report.inputs_in_words
+
+
 # --- arguments by name ------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,8 @@
 """Scripts of suites with hostile names, texts and imports: they run, or are refused in one line."""
 
+import subprocess
+import sys
+
 import pytest
 from planted_scripts import in_process
 
@@ -127,3 +130,63 @@ def test_the_command_executes_the_suite_in_a_separate_process(command, hostile):
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert "died on import: exited with status 0 and without a result" in done.stderr
     assert command.leftovers(seconds=10) == []
+
+
+LEAVES = """
+import os
+
+import torch
+
+from recapture import case
+
+
+@case(example=lambda: (torch.ones(4),), held_out=[lambda: (-torch.ones(4),)])
+def always(x):
+    os._exit(0)
+
+
+@case(example=lambda: (torch.ones(4),))
+def when_captured(x):
+    if isinstance(x, torch.fx.Proxy):
+        os._exit(1)
+    return x
+
+
+@case(example=lambda: (torch.ones(4),))
+def in_a_child(x):
+    child = os.fork()
+    if child == 0:
+        os._exit(3)
+    return x + os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "compiler", "status", "says"),
+    [
+        ("always", "eager", 2, "the code ends its process with os._exit(0) (line "),
+        ("always", "fx", 2, "the code ends its process with os._exit(0) (line "),
+        ("when_captured", "fx", 2, "the code ends its process with os._exit(1) (line "),
+        ("in_a_child", "eager", 0, "== verdict: pass"),
+    ],
+)
+def test_a_script_says_that_the_code_ends_its_process(tmp_path, case, compiler, status, says):
+    path = tmp_path / "leaves.py"
+    path.write_text(LEAVES)
+    (tmp_path / "cell.py").write_text(in_process(f"{path}::{case}::{compiler}"))
+    done = subprocess.run([sys.executable, "cell.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert done.stdout.splitlines()[-1].startswith(says)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_no_issue_is_written_about_code_that_ends_its_process(command, tmp_path):
+    path = tmp_path / "leaves.py"
+    path.write_text(LEAVES)
+    done = command("repro", f"{path}::always::fx", "--upstream")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert (
+        "the code ends its process (exited with status 0 and without a result), so no compiler is at fault"
+        in done.stderr
+    )

@@ -135,6 +135,10 @@ class CompilerFacts:
         return str(self.arguments.get("mode")).startswith("max-autotune")
 
 
+LONGEST_NAME = 100
+"""Characters of the longest name of a compiler, which reports and the legend of a run repeat."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Compiler(CompilerFacts):
     """One way to capture or compile a function or module, given one example input."""
@@ -191,8 +195,9 @@ def compiler(
 ) -> Callable[[Capture], Capture]:
     """Declare the decorated ``capture(fn, example) -> callable`` as a compiler.
 
-    `since` is the first torch release that has the compiler, `requires` the modules it needs. `unavailable` is a
-    function that returns a reason why it cannot run here, for other requirements.
+    The `name` has at most 100 characters, no comma and no two colons, which divide names on the command line, and no
+    outer blanks. `since` is the first torch release that has the compiler, `requires` the modules it needs.
+    `unavailable` is a function that returns a reason why it cannot run here, for other requirements.
 
     `family` is how it captures, a value of `Family` such as ``"dynamo"`` for `torch.compile`, or a name of your own; by
     default that of the compiler that ships and has the name before the colon: ``compile:mine`` is of the family of
@@ -257,6 +262,11 @@ def _check_declaration(name: object, since: object, requires: object, unavailabl
     """Raise TypeError, which names the compiler, for an argument of `compiler` that is not of its type."""
     if not isinstance(name, str) or not name:
         raise TypeError(f"a compiler's name is not text but {name!r}"[:300])
+    if len(name) > LONGEST_NAME:
+        beginning = f"{name[:20]}…"
+        raise TypeError(f"compiler {beginning!r}: its name has {len(name)} characters, and {LONGEST_NAME} are allowed")
+    if "," in name or "::" in name or name != name.strip():
+        raise TypeError(f"compiler {name!r}: its name has a comma, two colons or outer blanks")
     if since is not None and not (isinstance(since, str) and re.fullmatch(r"\d+(\.\d+)*", since)):
         raise TypeError(f"compiler {name!r}: since is not a release such as '2.6' but {since!r}"[:300])
     if isinstance(requires, str):  # a string would pass as a list of letters

@@ -60,6 +60,10 @@ LONGEST_ERROR = 4000
 WORD_ENDS = 100
 """Characters of each end of a very long word of an error that are printed."""
 
+NAME_ENDS = 30
+"""Characters of each end of a very long name of an error that are printed: of a word that is no path."""
+
+_LONG_NAME = re.compile(rf"(?<!\S)[^\s/]{{{4 * NAME_ENDS},}}(?!\S)")
 _LONG_WORD = re.compile(rf"\S{{{4 * WORD_ENDS},}}")
 
 
@@ -108,7 +112,8 @@ def echo_error(text: str) -> None:
     """
     from recapture.base.scrub import without_secrets
 
-    text = _LONG_WORD.sub(lambda word: f"{word[0][:WORD_ENDS]}…{word[0][-WORD_ENDS:]}", text)
+    for pattern, ends in ((_LONG_NAME, NAME_ENDS), (_LONG_WORD, WORD_ENDS)):
+        text = pattern.sub(lambda word, ends=ends: f"{word[0][:ends]}…{word[0][-ends:]}", text)  # type: ignore[misc]
     echo_line(f"recapture: {shorten(without_secrets(text), LONGEST_ERROR)}", err=True)
 
 

@@ -71,6 +71,11 @@ class Processes(msgspec.Struct, frozen=True, tag=True):
     pids: list[int]
 
 
+EXITED = "exited with status"
+DIED = "died of"
+"""How the description begins of a process that ended with an exit status of its own, or by a signal."""
+
+
 class Ended(msgspec.Struct, frozen=True, tag=True):
     """A task's process has ended or runs the next task of its group, and everything the task left was removed.
 

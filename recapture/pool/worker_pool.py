@@ -14,7 +14,7 @@ from recapture.base.text import one_line, shorten
 from recapture.pool.client import Client, ServerDiedError, SlowStartError
 from recapture.pool.folders import Home
 from recapture.pool.kept_folder import builds_limit, kept_folder
-from recapture.pool.protocol import Ended, task_name
+from recapture.pool.protocol import DIED, EXITED, Ended, task_name
 from recapture.pool.worker import FAILED, canary
 from recapture.torch_api.kept_builds import prune
 
@@ -254,11 +254,11 @@ def cause_of_death(ended: Ended) -> str:
         return "left an unreadable result"
     if ended.status < 0:
         with contextlib.suppress(ValueError):
-            return f"died of {signal.Signals(-ended.status).name}"
-        return f"died of signal {-ended.status}"
+            return f"{DIED} {signal.Signals(-ended.status).name}"
+        return f"{DIED} signal {-ended.status}"
     last = (ended.stderr.strip().splitlines() or [""])[-1]
     if ended.status == FAILED and _EXCEPTION.match(last):
         return f"could not report a result: {shorten(scrub(one_line(last)), LONGEST_REASON)}"
     if ended.status == FAILED:  # not even the exception could be written
         return "could not report a result: its connection to the run was closed"
-    return f"exited with status {ended.status} and without a result"
+    return f"{EXITED} {ended.status} and without a result"

@@ -13,6 +13,7 @@ import msgspec
 from recapture.base.text import one_line, plural, shorten
 from recapture.cases.compiler import Family
 from recapture.cases.compilers import compiler_facts, shorter_compilers
+from recapture.pool.protocol import DIED, EXITED
 from recapture.records.kinds import KINDS
 from recapture.records.verdicts import FAIL_ON as VERDICTS_TO_FAIL_ON
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
@@ -62,6 +63,9 @@ _UNKNOWN_TO_FX = "symbolically traced variables cannot be used as inputs to cont
 
 _GUARD = re.compile(r"\bguard", re.IGNORECASE)
 """What an exported program says about an input that breaks a condition under which it was exported."""
+
+ENDS_ITS_PROCESS = "the code ends its process"
+"""What user code did that called `os._exit` or the like: compilers raise exceptions, or die of signals."""
 
 _CALLED = {"torch.compile": Family.DYNAMO, "torch.export": Family.EXPORT}
 """The family of compilers behind each function of torch that advice recommends."""
@@ -145,6 +149,11 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict in _values(FAILING - {Verdict.ERROR}) and self._on_another_input
 
     @property
+    def code_ends_process(self) -> bool:
+        """Whether the user's code ended the process of a compiler, as `os._exit` does: that is no compiler's fault."""
+        return self.verdict == Verdict.CRASH and self.reason.startswith(ENDS_ITS_PROCESS)
+
+    @property
     def _on_another_input(self) -> bool:
         return self.input not in (None, "example")
 
@@ -160,6 +169,8 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
         if self.verdict == Verdict.ERROR:
             where = {"capture": "refuses it", "call": f"fails on {self.input}", "backward": "no backward"}
             return f"error: {where.get(self.phase or '', 'fails')}"
+        if self.code_ends_process:
+            return f"{self.verdict}: {ENDS_ITS_PROCESS}" + (f" on {self.input}" if self.dies_elsewhere else "")
         if self.dies_elsewhere:
             return f"{self.verdict} on {self.input}"
         words = Verdict(self.verdict).facts.state if self.verdict in _values(RIGHT) else self.verdict
@@ -238,13 +249,16 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
-        failing = self.with_verdict(*FAILING)
+        rows = self.with_verdict(*FAILING)
+        ended = [row for row in rows if row.code_ends_process]
+        failing = [row for row in rows if row not in ended]
         groups = {
             "silently wrong under": self.with_verdict(*SILENTLY_WRONG),
             "right under": self.with_verdict(*RIGHT),
             "right on the example, but refuses other inputs loudly under": [row for row in failing if row.is_narrow],
             "ends on another input than the example under": [row for row in failing if row.dies_elsewhere],
             "not usable under": [row for row in failing if not row.is_narrow and not row.dies_elsewhere],
+            f"{ENDS_ITS_PROCESS} under": ended,
             "accepts what eager refuses under": [row for row in self.rows if row.accepts_refused],
         }
         parts = [f"{words} {', '.join(row.compiler for row in rows)}" for words, rows in groups.items() if rows]
@@ -259,8 +273,11 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
             which = "which" if len(self.refused) == 1 else f"{len(self.must_raise)} of which"
             tried = f", {which} {were} tried as well and must raise" if self.must_raise else ""
             parts.append(f"eager refuses {plural(len(self.refused), 'other')}{tried}")
-        if self.unaffordable:
-            parts.append(f"{len(self.unaffordable)} left out because eager needs too much time or memory")
+        ends = [name for name, reason in self.unaffordable if reason.startswith((EXITED, DIED))]
+        if costly := len(self.unaffordable) - len(ends):
+            parts.append(f"{costly} left out because eager needs too much time or memory")
+        if ends:
+            parts.append(f"{len(ends)} left out because eager's process ends")
         if self.untried:
             parts.append(f"{len(self.untried)} left out beyond the limit")
         return "; ".join(parts)
@@ -369,6 +386,8 @@ def _reason(record: Record) -> str:
     such as a value beside a side effect, follows.
     """
     text = explain(record, REASON)
+    if _code_exits(record):
+        return f"{ENDS_ITS_PROCESS}: {text}"
     if record.verdict not in SILENTLY_WRONG:
         return shorten(text, REASON)
     text = shorten(text.removeprefix(f"on {record.input}, "), REASON)
@@ -376,6 +395,11 @@ def _reason(record: Record) -> str:
     if KINDS[worst.kind].rank < KINDS[first.kind].rank:
         text += f"; {shorten(describe_difference(worst), REASON)}"
     return text
+
+
+def _code_exits(record: Record) -> bool:
+    """Whether a process ended with an exit status of its own, before it could report anything."""
+    return record.verdict is Verdict.CRASH and record.reason is not None and record.reason.startswith(EXITED)
 
 
 # --- advice ----------------------------------------------------------------------------------------------------------
@@ -387,6 +411,8 @@ def advice_for(record: Record, around: Circumstances) -> str:
         return _if_wrong(record, around)
     if record.verdict is Verdict.ERROR:
         return _if_refused(record, around) if record.phase == "capture" else _if_failed(record, around)
+    if _code_exits(record):
+        return "raise an exception in place of a call such as os._exit: no compiler is at fault"
     if record.input not in (None, "example") and record.verdict in (Verdict.CRASH, Verdict.TIMEOUT):
         return f"do not use it on inputs like {around.name(record.input or '')}, or compare it on others with held_out"
     return record.verdict.facts.advice

@@ -6,11 +6,15 @@ A script contains this module and all that it imports, packed, so that it applie
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from recapture.base.text import printable
 from recapture.cases.case import Case
@@ -103,7 +107,8 @@ def replay(path: str, script: Script) -> int:
     if lacking is not None:
         _show(f"{lacking}: {UNSAID}")
         return UNKNOWN
-    events = carry_out(lambda: _load(path, script), compiler, script.device, lambda _: None)
+    with _named_exits():
+        events = carry_out(lambda: _load(path, script), compiler, script.device, lambda _: None)
     ruling = decide(events)
     torch.set_printoptions(precision=8)
     sides = ("eager:    ", "captured: ") if events.calls else ("eager:    ", "again:    ")
@@ -119,6 +124,31 @@ def replay(path: str, script: Script) -> int:
         raise RuntimeError("a cell whose steps were carried out has a verdict")
     _show_ruling(ruling)
     return _status(ruling, script)
+
+
+@contextmanager
+def _named_exits() -> Iterator[None]:
+    """While the code runs, `os._exit` says which line calls it, and ends the script with the status UNKNOWN.
+
+    The status that the code gives would say that the fault shows, or that it does not. Children that the code forked
+    end as they ask.
+    """
+    end, owner, output = os._exit, os.getpid(), os.dup(1)  # what the code prints is compared, and not shown
+
+    def named(status: int) -> NoReturn:
+        if os.getpid() == owner:
+            caller = traceback.extract_stack(limit=2)[0]
+            place = f"line {caller.lineno} of {Path(caller.filename).name}"
+            os.write(output, f"the code ends its process with os._exit({status}) ({place}): {UNSAID}\n".encode())
+            end(UNKNOWN)
+        end(status)
+
+    os._exit = named
+    try:
+        yield
+    finally:
+        os._exit = end
+        os.close(output)
 
 
 def _status(ruling: Ruling, script: Script) -> int:

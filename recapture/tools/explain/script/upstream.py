@@ -14,7 +14,7 @@ from recapture.base.escape import markdown_code as code
 from recapture.base.escape import markdown_text as plain
 from recapture.base.text import plural, printable
 from recapture.machine.environment import Environment
-from recapture.pool.protocol import Ended
+from recapture.pool.protocol import EXITED, Ended
 from recapture.records.verdicts import Verdict
 from recapture.report.history import IN_WORDS, CellHistory
 from recapture.run import tasks
@@ -55,6 +55,10 @@ def gather(reduction: Reduction, reduced: Reduced | None) -> Upstream:
         program, result = reduced.program, reduced.result
     if result.verdict is Verdict.UNSTABLE:
         raise UsageError(f"{reduction.address} is unstable: eager disagrees with itself, so no compiler is at fault")
+    if result.verdict is Verdict.CRASH and (result.reason or "").startswith(EXITED):
+        raise UsageError(
+            f"{reduction.address}: the code ends its process ({result.reason}), so no compiler is at fault"
+        )
     script = choose(reduction, program, result)
     if script is None:
         raise UsageError(f"{reduction.address} cannot be printed as a script")

@@ -94,5 +94,5 @@ def test_a_step_that_names_no_error_is_quoted_by_its_last_line(tmp_path, monkeyp
 
 def test_outside_a_checkout_nothing_can_be_built(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "docker_directory", lambda: tmp_path / "docker")
-    with pytest.raises(UsageError, match="in a checkout"):
+    with pytest.raises(UsageError, match="installed from a checkout"):
         build_image(IMAGE, BuildOptions(), lambda line: None)

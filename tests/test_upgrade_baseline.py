@@ -34,6 +34,23 @@ def test_a_file_that_the_baseline_cannot_import_is_told_with_its_reason(project,
     assert "test_it.py: ModuleNotFoundError: No module named 'no_such_module'" in out
 
 
+def test_what_fails_in_the_baseline_itself_is_told_by_cause(project, capsys):
+    write(
+        project,
+        """import pytest
+@pytest.mark.parametrize("number", range(3))
+def test_a(number): import no_such_module
+def test_b(): assert False, "planted"
+def test_c(): pass
+""",
+    )
+    words = ("upgrade", "--across", "here", "--runs", "1", "--write-baseline", "b.json")
+    assert _run([*words, "--", sys.executable, "-m", "pytest", "-q"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Failing on here itself: 4 tests test_it.py::test_a[0] and 2 more: ModuleNotFoundError: No module" in out
+    assert "test_it.py::test_b: AssertionError: planted" in out
+
+
 @pytest.mark.parametrize(
     ("baseline", "fact"),
     [("2.6.0", "raised in torch 2.6.0 → 2.9.1"), (BASELINE_FILE, "2.9.1, unless your code changed")],
@@ -86,6 +103,81 @@ def test_flakes_are_never_blamed(project, capsys, tmp_path):
         status, _, _ = run(capsys, "--across", "here", "--baseline", "b.json", "--state", f"t{number}")
         blamed += status
     assert blamed == 0
+
+
+FLAKY_ONCE = """
+from pathlib import Path
+def test_sometimes():
+    runs = Path("runs")
+    runs.write_text((runs.read_text() if runs.exists() else "") + "x")
+    assert runs.read_text() != "xx"
+def test_always(): pass
+"""
+
+
+def test_a_flaky_test_stays_flaky_until_it_has_ended_alike_in_many_runs(project, capsys):
+    write(project, FLAKY_ONCE)
+    python = ("--", sys.executable, "-m", "pytest", "-q")
+    words = ("upgrade", "--across", "here", "--write-baseline", "b.json", "--runs", "2", "--again")
+
+    def updated(*more):
+        assert _run([*words, *more, *python]) == 0
+        return json.loads((project / "b.json").read_text())["releases"]["here"], capsys.readouterr().err
+
+    test = "test_it.py::test_sometimes"
+    release, told = updated()
+    assert release["flaky"] == [test]
+    assert "steady" not in release
+    assert "flaky" not in told
+    release, told = updated()
+    assert (release["flaky"], release["steady"]) == ([test], {test: "passed in 2 runs"})
+    assert told.endswith(f"; still called flaky, until they end alike in 15 runs: {test}\n")
+    # What was not run again says nothing more, and writes the same bytes.
+    text = (project / "b.json").read_bytes()
+    assert _run([*words[:-1], *python]) == 0
+    assert (project / "b.json").read_bytes() == text
+    capsys.readouterr()
+    # Meanwhile a failure is not called new.
+    write(project, FLAKY_ONCE.replace('!= "xx"', '== ""'))
+    assert _run(["upgrade", "--across", "here", "--baseline", "b.json", *python]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("nothing is worse on here; 1 flaky test, blamed on no release\n")
+    # In a row: runs that end in another way count from the beginning.
+    release, _ = updated()
+    assert release["steady"] == {test: "failed in 2 runs"}
+    write(project, FLAKY_ONCE)
+    (project / "b.json").write_bytes(text.replace(b"in 2 runs", b"in 13 runs"))
+    release, told = updated()
+    assert (release["flaky"], release["tests"][test]) == ([], "passed")
+    assert told.endswith(f"; flaky no more, after 15 runs that ended alike: {test}\n")
+
+
+def test_a_skipped_or_missing_test_says_nothing_about_how_flaky_it_is(project, capsys):
+    python = ("--", sys.executable, "-m", "pytest", "-q")
+    words = ("upgrade", "--across", "here", "--runs", "1", "--write-baseline", "b.json")
+    steady = {"test_it.py::test_a": "passed in 14 runs"}
+    old = {"flaky": ["test_it.py::test_a", "test_it.py::test_b", "test_gone.py::test_c"], "steady": steady}
+    (project / "b.json").write_text(json.dumps({"schema": 1, "command": [], "releases": {"2.6.0": old}}))
+    for text in (
+        "import pytest\npytestmark = pytest.mark.skip\ndef test_a(): pass\ndef test_b(): pass\n",
+        "import no_x",
+    ):
+        write(project, text)
+        assert _run([*words, *python]) == 0
+        release = json.loads((project / "b.json").read_text())["releases"]["here"]
+        assert (release["flaky"], release["steady"]) == (["test_it.py::test_a", "test_it.py::test_b"], steady)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("row", ["passed", "passed in 0 runs", "passd in 3 runs"])
+def test_what_is_no_baseline_is_not_replaced_by_one(project, capsys, row):
+    words = ("upgrade", "--across", "here", "--write-baseline", "b.json", "--", "true")
+    document = {"schema": 1, "command": [], "releases": {"here": {"steady": {"t": row}}}}
+    (project / "b.json").write_text(json.dumps(document))
+    assert _run(words) == 2
+    reason = f"b.json: `releases.here.steady`: 't' has {row!r}, which is no number of runs\n"
+    assert capsys.readouterr().err == f"recapture: --write-baseline would replace what is no baseline: {reason}"
+    assert json.loads((project / "b.json").read_text()) == document
 
 
 def test_a_function_with_more_breaks_than_the_baseline_fails_the_gate(project, capsys):

@@ -92,7 +92,7 @@ def build_image(
     """
     root = docker_directory().parent
     if not (root / "docker" / "Dockerfile").is_file():
-        raise UsageError("images are built in a checkout of recapture: an installed package has no Dockerfile")
+        raise UsageError("images are built by a recapture that is installed from a checkout with pip install -e")
     lock = lock_path(image.name)
     if not lock.is_file():
         raise UsageError(f"{image.name} has no lock yet: recapture images lock {image.name}")

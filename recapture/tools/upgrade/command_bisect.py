@@ -12,6 +12,7 @@ import msgspec
 
 from recapture.base.text import in_a_row, plural
 from recapture.tools.upgrade.places import Place
+from recapture.tools.upgrade.sources import edited_text
 
 State = Literal["good", "bad", "skip"]
 """What one environment says; ``skip`` where it cannot be decided."""
@@ -79,6 +80,8 @@ class BisectReport(msgspec.Struct, kw_only=True):
     never: str = ""
     sure: bool = False
     how: str = ""
+    edited: tuple[str, ...] = ()
+    """The files of the project that were edited meanwhile, so that not all environments ran the same code."""
     release_runs: int = 0
     package_runs: int = 0
     confirmations: int = 0
@@ -87,6 +90,8 @@ class BisectReport(msgspec.Struct, kw_only=True):
     @property
     def sentence(self) -> str:
         """The answer in one sentence, with how sure it is."""
+        if self.edited:
+            return f"not decided: {edited_text(self.edited)}"
         if self.flaky:
             return f"not decided: the command disagrees with itself on {self.flaky}, so that no release is to blame"
         if self.never:

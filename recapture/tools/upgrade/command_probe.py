@@ -101,11 +101,11 @@ class CommandProbe:
     def round_of(self, place: Place, run: int) -> RoundResult:
         """Return the result of one run of the command in a place."""
         round_ = self._round(place, run)
-        complete = round_.result()
+        complete = self.rounds.complete(place, round_)
         if complete is not None:
             return complete
         with self.rounds.places.interpreter(place) as interpreter:
-            return round_.run(interpreter)
+            return self.rounds.run(place, round_, interpreter)
 
     def output_of(self, place: Place, run: int) -> str:
         """Return what the command printed in one run."""

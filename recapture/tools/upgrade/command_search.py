@@ -128,6 +128,7 @@ def bisect_words(
             runs = Search(words, number, echo_error, confirmations=1)
             runs.report.never = number.calibrate(line[0], line[-1])
             report = runs.report if runs.report.never else _searched(runs, line, state, trusted=False)
+    report.edited = tuple(rounds.edited)
     if as_json:
         print_json({"sentence": report.sentence, **_plain(report)})
     else:

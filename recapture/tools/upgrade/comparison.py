@@ -102,7 +102,7 @@ class TestHistory:
 
     def is_flaky(self, test: str) -> bool:
         """Whether a test does not end alike each time; why it fails may differ."""
-        kinds = {_kind(outcome.outcome) for outcome in self._outcomes.get(test, []) if outcome.outcome != NOT_RUN}
+        kinds = {kind_of(outcome.outcome) for outcome in self._outcomes.get(test, []) if outcome.outcome != NOT_RUN}
         return test in self._unlike or len(kinds) > 1
 
     @property
@@ -111,7 +111,8 @@ class TestHistory:
         return [test for test in self.tests if self.is_flaky(test)]
 
 
-def _kind(outcome: str) -> str:
+def kind_of(outcome: str) -> str:
+    """Return what two outcomes share that do not disagree: ``failing``, ``normal``, or a word of its own."""
     return "failing" if outcome in FAILING else "normal" if outcome in _NORMAL else outcome
 
 

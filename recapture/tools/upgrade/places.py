@@ -23,6 +23,7 @@ from recapture.images.requirements import Requirements
 from recapture.images.uv import find_uv, run_uv
 from recapture.machine.pins import Image, find_release, find_releases, load_images, lock_path, read_lock
 from recapture.tools.upgrade.declared_project import FILE, DeclaredProject, is_declared, read_project
+from recapture.tools.upgrade.sources import Sources
 
 HERE = "here"
 """The name of the Python that runs recapture, as a place."""
@@ -32,14 +33,6 @@ Install = Literal["editable", "wheel", "no"]
 
 Via = Literal["venv", "docker"]
 """An environment on this machine, or a container."""
-
-_SOURCES = (".py", ".pyi", ".toml", ".cfg", ".ini", ".c", ".cc", ".cpp", ".cu", ".h", ".pyx", ".rst", ".txt")
-"""Endings of the files that decide what a test does."""
-
-_NOT_SOURCES = ("build", "dist", "node_modules", "__pycache__", "site-packages")
-
-_LARGEST_SOURCE = 1 << 20
-"""Bytes of the largest file whose content is read; of a larger one only the size counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,35 +152,6 @@ class Places:
 # --- the project of the current folder -------------------------------------------------------------------------------
 
 
-def sources_digest(root: Path, without: Path | None = None) -> str:
-    """Return the hash of the names and contents of a project's files that decide what its tests do.
-
-    `without` is a folder that is left out, with what this tool writes.
-    """
-    left_out = str(without) if without is not None else ""
-    digest = hashlib.sha256()
-    for folder, names, files in os.walk(root):
-        names[:] = sorted(
-            name
-            for name in names
-            if not name.startswith(".")
-            and name not in _NOT_SOURCES
-            and not name.endswith(".egg-info")
-            and os.path.join(folder, name) != left_out  # noqa: PTH118 - faster
-            and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))  # noqa: PTH110, PTH118 - faster
-        )
-        for name in sorted(files):
-            if not name.endswith(_SOURCES):
-                continue
-            path = Path(folder, name)
-            with contextlib.suppress(OSError):  # removed meanwhile, or a link that leads nowhere
-                size = path.stat().st_size
-                content = path.read_bytes() if size <= _LARGEST_SOURCE else str(size).encode()
-                digest.update(f"{path.relative_to(root)}\0".encode(errors="surrogateescape"))
-                digest.update(hashlib.sha256(content).digest())
-    return digest.hexdigest()
-
-
 def project_requirements(
     root: Path,
     state: Path,
@@ -250,7 +214,7 @@ def _calls_pytest(words: Sequence[str]) -> bool:
 
 def _wheel(root: Path, state: Path) -> Path:
     """Return a wheel of the project as it is now, built by uv."""
-    folder = state / f"wheel-{sources_digest(root)[:12]}"
+    folder = state / f"wheel-{Sources.read(root).digest[:12]}"
     if not list(folder.glob("*.whl")):
         folder.mkdir(parents=True, exist_ok=True)
         words = (find_uv("build the project"), "build", "--wheel", "--out-dir", str(folder), str(root))

@@ -148,6 +148,10 @@ class Round:
         write_atomically(self.folder / _SUMMARY, msgspec.json.encode(result))
         return result
 
+    def discard(self) -> None:
+        """Let the round begin anew at the next call, because it says nothing about one state of the code."""
+        write_atomically(self.folder / KEY, b"discarded")
+
     def _begin(self) -> None:
         """Make the folder, without what belongs to other code or another environment."""
         key = self.folder / KEY

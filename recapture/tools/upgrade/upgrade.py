@@ -47,6 +47,8 @@ class PlaceResult(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     status: int = 0
     rounds: tuple[RoundResult, ...] = ()
+    new_runs: int = 0
+    """Runs of the whole command that this call has made, and no earlier one."""
 
     @property
     def history(self) -> TestHistory:
@@ -115,6 +117,10 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
     """The files and classes that cannot be collected in the baseline, each with its reason: their tests are unknown."""
     places: tuple[Comparison, ...]
     flaky: tuple[str, ...]
+    failing: tuple[Group, ...] = ()
+    """The tests that fail in the baseline, by cause; none if that is a file."""
+    edited: tuple[str, ...] = ()
+    """The files of the project that were edited meanwhile, so that not all results are of the same code."""
     options: tuple[str, ...] = ()
     """The options with which `bisect` runs the command in the same way."""
     schema: Literal[1] = 1
@@ -135,7 +141,9 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def headline(self) -> str:
         """The answer in one line."""
-        parts = [f"the command fails on {self.baseline} itself, without any test"] if self.fails_itself else []
+        parts = ["the project was edited while this ran: nothing is decided"] if self.edited else []
+        if self.fails_itself:
+            parts.append(f"the command fails on {self.baseline} itself, without any test")
         if self.uncollected:
             parts.append(f"{plural(len(self.uncollected), 'file')} cannot be collected on {self.baseline} itself")
         for comparison in self.places:
@@ -188,14 +196,17 @@ class Upgrade:
                 raise (UsageError if usage else EnvironmentUnfitError)(reasons.pop())
         results = self._confirmed(results)
         comparisons = [self._compared(self._baseline_of(results, result), result) for result in results]
-        flaky = sorted({test for result in results for test in result.history.flaky})
+        flaky = {test for result in results for test in result.history.flaky}
+        flaky |= {change.test for row in comparisons for change in row.changes if change.category == "flaky"}
         report = UpgradeReport(
             command=self.rounds.words,
             baseline=results[0].name if self.saved is None else BASELINE_FILE,
             fails_itself=_whole_failure(self._baseline_of(results, results[0])),
             uncollected=tuple(_uncollected(self._baseline_of(results, results[0]))),
             places=tuple(comparisons),
-            flaky=tuple(flaky),
+            flaky=tuple(sorted(flaky)),
+            failing=tuple(_failing(results[0])) if self.saved is None else (),
+            edited=tuple(self.rounds.edited),
             options=self.options,
         )
         return report, results
@@ -211,9 +222,10 @@ class Upgrade:
         def run(name: str) -> int:
             place = by_name[name]
             repeated = self.saved is None and name == self.chosen[0].name
-            numbers = range(1, (self.runs if repeated else 1) + 1)
-            rounds = tuple(self._rounds(place, [(f"run-{number}", None) for number in numbers]))
-            results[name] = self._result(place, rounds=rounds)
+            runs = [(f"run-{number}", None) for number in range(1, (self.runs if repeated else 1) + 1)]
+            earlier = sum(self._round(place, *run).result() is not None for run in runs)
+            rounds = tuple(self._rounds(place, runs))
+            results[name] = self._result(place, rounds=rounds, new_runs=len(runs) - earlier)
             return 0
 
         for outcome in run_in_each(list(by_name), run, self.show, {}):
@@ -223,7 +235,13 @@ class Upgrade:
         return [results[place.name] for place in self.chosen]
 
     def _result(
-        self, place: Place, *, rounds: tuple[RoundResult, ...] = (), problem: str = "", status: int = 0
+        self,
+        place: Place,
+        *,
+        rounds: tuple[RoundResult, ...] = (),
+        new_runs: int = 0,
+        problem: str = "",
+        status: int = 0,
     ) -> PlaceResult:
         return PlaceResult(
             name=place.name,
@@ -233,23 +251,25 @@ class Upgrade:
             problem=problem,
             status=status,
             rounds=rounds,
+            new_runs=new_runs,
         )
 
     def _rounds(self, place: Place, chosen_rounds: Sequence[tuple[str, Sequence[str] | None]]) -> Iterator[RoundResult]:
         """Yield the results of rounds at a place; an environment is made only if one of them was not run yet."""
         rounds = [self._round(place, name, only) for name, only in chosen_rounds]
-        complete = [round_.result() for round_ in rounds]
-        if all(complete):
-            yield from filter(None, complete)
+        if all(round_.result() is not None for round_ in rounds):
+            yield from filter(None, (self.rounds.complete(place, round_) for round_ in rounds))
             return
         with self.rounds.places.interpreter(place) as interpreter:
+            self.rounds.read_again(place)
+            rounds = [self._round(place, name, only) for name, only in chosen_rounds]
             for number, round_ in enumerate(rounds, 1):
                 if round_.only is not None:
                     number_of_tests = plural(len(round_.only), "test")
                     self.show(f"{place.name}: {number_of_tests} alone, again: {number} of {len(rounds)}")
                 elif len(rounds) > 1:
                     self.show(f"{place.name}: run {number} of {len(rounds)}")
-                yield round_.run(interpreter)
+                yield self.rounds.run(place, round_, interpreter)
 
     def _round(self, place: Place, name: str, only: Sequence[str] | None) -> Round:
         return self.rounds.at(place, name, only=only, count=("compiled",) if self.frames and only is None else ())
@@ -322,6 +342,21 @@ def _uncollected(result: PlaceResult) -> Iterator[str]:
     for row in result.rounds[0].tests if result.rounds else ():
         if row.outcome == "uncollected":
             yield f"{row.test}: {row.failure.sentence}" if row.failure is not None else row.test
+
+
+def _failing(result: PlaceResult) -> list[Group]:
+    """Return the tests that fail each time in an environment, by cause."""
+    history = result.history
+    rows = [row for test in history.tests if not history.is_flaky(test) and (row := history.outcome(test)) is not None]
+    return grouped(
+        (
+            Change(test=row.test, category="still_failing", before=row.outcome, after=row.outcome, failure=row.failure)
+            for row in rows
+            if row.fails and row.outcome != "uncollected" and row.test != COMMAND
+        ),
+        {},
+        {},
+    )
 
 
 def _unknown_frames(old: PlaceResult, new: PlaceResult) -> str:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 import click
 
-from recapture.base.errors import UsageError
+from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.command.options import OutputFile, PathParameter, console, how_to_print, takes
 from recapture.command.output import echo, echo_error, print_json, write_file
 from recapture.report.markdown_writer import to_markdown
 from recapture.report.terminal_writer import print_document
-from recapture.tools.upgrade.baseline import as_result, baseline_text, read_baseline
+from recapture.tools.upgrade.baseline import STEADY_RUNS, Baseline, NewBaseline, as_result, new_baseline, read_baseline
 from recapture.tools.upgrade.command_options import CommandAfterDashes, CommandOptions, words_after_dashes
 from recapture.tools.upgrade.places import Via, find_places
-from recapture.tools.upgrade.upgrade import Upgrade, UpgradeReport
+from recapture.tools.upgrade.upgrade import PlaceResult, Upgrade, UpgradeReport
 from recapture.tools.upgrade.upgrade_report import upgrade_document, upgrade_junit
 
 WORSE = 1
 """Exit status if something is worse than in the baseline."""
+
+_NAMED = 5
+"""Tests that the line about a baseline file names."""
 
 
 @click.command("upgrade", cls=CommandAfterDashes)
@@ -98,6 +102,7 @@ def upgrade_command(
     root = Path.cwd()
     rounds = options.rounds(words, root, options.folder("upgrade", words, root), via)
     baseline = read_baseline(saved) if saved is not None else None
+    earlier = baseline if written is None or baseline is not None else _replaced(written)
     upgrade = Upgrade(
         rounds=rounds,
         chosen=chosen,
@@ -119,18 +124,51 @@ def upgrade_command(
     else:
         print_document(console(), upgrade_document(report))
     if written is not None:
-        write_file(written, baseline_text(words, results))
-        echo_error(_written(written, report))
+        _write(written, words, report, results, earlier)
     if junit_file is not None:
         write_file(junit_file, upgrade_junit(report, results).decode())
+    if report.edited:
+        return EnvironmentUnfitError.exit_status
     if report.worse and (fail_on or ("new" if saved is not None else "never")) == "new":
         return WORSE
     return max(result.status for result in results)
 
 
-def _written(path: Path, report: UpgradeReport) -> str:
+def _replaced(path: Path) -> Baseline | None:
+    """Return the baseline that a file has so far; None if there is no file. Raises UsageError for another one."""
+    if not path.is_file():
+        return None
+    try:
+        return read_baseline(path)
+    except UsageError as error:
+        raise UsageError(f"--write-baseline would replace what is no baseline: {error}") from None
+
+
+def _write(
+    path: Path, words: Sequence[str], report: UpgradeReport, results: Sequence[PlaceResult], earlier: Baseline | None
+) -> None:
+    """Write a baseline file, unless its results are of several states of the code, and say so."""
+    if report.edited:
+        echo_error(f"did not write {path}: the project was edited while this ran")
+        return
+    new = new_baseline(words, results, earlier)
+    write_file(path, new.text)
+    echo_error(_written(path, report, new))
+
+
+def _written(path: Path, report: UpgradeReport, new: NewBaseline) -> str:
     """Return the line that says what a baseline file has, and which failures it accepts from now on."""
     names = ", ".join(comparison.name for comparison in report.places if not comparison.problem)
+    parts = [f"wrote {path}: the outcomes on {names}"]
     worse = [f"{len(comparison.bad)} on {comparison.name}" for comparison in report.places if comparison.bad]
-    accepted = f"; a comparison with it accepts what is worse: {', '.join(worse)}" if worse else ""
-    return f"wrote {path}: the outcomes on {names}{accepted}"
+    if worse:
+        parts.append(f"a comparison with it accepts what is worse: {', '.join(worse)}")
+    if new.steady:
+        parts.append(f"still called flaky, until they end alike in {STEADY_RUNS} runs: {_named(new.steady)}")
+    if new.forgotten:
+        parts.append(f"flaky no more, after {STEADY_RUNS} runs that ended alike: {_named(new.forgotten)}")
+    return "; ".join(parts)
+
+
+def _named(tests: Sequence[str]) -> str:
+    return ", ".join(tests[:_NAMED]) + (f" and {len(tests) - _NAMED} more" if len(tests) > _NAMED else "")

@@ -13,6 +13,7 @@ from recapture.report.junit import JUnitCase, junit
 from recapture.tools.upgrade.comparison import BAD, CATEGORIES, UNDECIDED, Group
 from recapture.tools.upgrade.outcomes import COMMAND, Failure
 from recapture.tools.upgrade.places import place_of
+from recapture.tools.upgrade.sources import edited_text
 from recapture.tools.upgrade.upgrade import Comparison, PlaceResult, UpgradeReport
 
 SHOWN = 10
@@ -28,6 +29,8 @@ def upgrade_document(report: UpgradeReport, *, whole: bool = False) -> list[Bloc
         Heading(report.headline, level=1),
         Paragraph(["command: ", code_span(shlex.join(report.command)), f"; compared with {report.baseline}"]),
     ]
+    if report.edited:
+        blocks.append(Paragraph(edited_text(report.edited), style="bold"))
     if report.fails_itself:
         blocks.append(Paragraph(shorten(report.fails_itself, LONGEST)))
     if report.uncollected:
@@ -39,6 +42,9 @@ def upgrade_document(report: UpgradeReport, *, whole: bool = False) -> list[Bloc
     blocks.append(_table(report))
     for comparison in report.places:
         blocks += _section(report, comparison, whole=whole)
+    if report.failing:
+        number = sum(len(group.tests) for group in report.failing)
+        blocks += [Heading(f"Failing on {report.baseline} itself: {plural(number, 'test')}"), *_causes(report.failing)]
     if report.flaky:
         blocks += [
             Heading(f"Flaky: {plural(len(report.flaky), 'test')}"),
@@ -46,6 +52,19 @@ def upgrade_document(report: UpgradeReport, *, whole: bool = False) -> list[Bloc
             _names(report.flaky, whole=whole),
         ]
     return blocks
+
+
+def _causes(groups: Sequence[Group]) -> Iterator[Block]:
+    """Yield each cause with the first of its tests."""
+    items = []
+    for group in groups[:SHOWN]:
+        number = len(group.tests)
+        more = f" and {number - 1} more" if number > 1 else ""
+        reason = f": {_reason(group.failure)}" if group.failure is not None else ""
+        items.append(Item([code_span(group.tests[0]), f"{more}{reason}"]))
+    if len(groups) > SHOWN:
+        items.append(Item(f"and {plural(len(groups) - SHOWN, 'further cause')}"))
+    yield Items(items)
 
 
 def _table(report: UpgradeReport) -> Table:

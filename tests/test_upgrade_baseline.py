@@ -169,6 +169,18 @@ def test_a_skipped_or_missing_test_says_nothing_about_how_flaky_it_is(project, c
     capsys.readouterr()
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("conftest.py", "import no_such_module"), ("test_it.py", "")], ids=["conftest", "no tests"]
+)
+def test_a_command_that_fails_without_any_test_makes_no_baseline(project, capsys, name, text):
+    write(project, text, name)
+    words = ("upgrade", "--across", "here", "--runs", "1", "--write-baseline", "b.json")
+    assert _run([*words, "--", sys.executable, "-m", "pytest", "-q"]) == 2
+    err = capsys.readouterr().err
+    assert err.endswith("recapture: did not write b.json: the command fails on here itself, without any test\n")
+    assert not (project / "b.json").exists()
+
+
 @pytest.mark.parametrize("row", ["passed", "passed in 0 runs", "passd in 3 runs"])
 def test_what_is_no_baseline_is_not_replaced_by_one(project, capsys, row):
     words = ("upgrade", "--across", "here", "--write-baseline", "b.json", "--", "true")

@@ -40,6 +40,8 @@ IDS_A_LINE = 500
 CANNOT_WRITE = 74
 """Exit status of pytest where the outcomes cannot be written, as EX_IOERR of sysexits.h."""
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for each line
+
 _DEPRECATIONS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)
 
 
@@ -99,7 +101,7 @@ class _File:
         """Append one line, or end pytest: no further outcome could be kept."""
         if os.getpid() == self._process:
             # A message may have half of a surrogate pair, which is no text in any file.
-            self._append(json.dumps(fields, ensure_ascii=False).encode(errors="replace") + b"\n")
+            self._append(_encode(fields).encode(errors="replace") + b"\n")
 
     def _append(self, line: bytes) -> None:
         try:

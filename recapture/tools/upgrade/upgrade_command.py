@@ -123,10 +123,10 @@ def upgrade_command(
         echo(to_markdown(upgrade_document(report, whole=True)), nl=False)
     else:
         print_document(console(), upgrade_document(report))
-    if written is not None:
-        _write(written, words, report, results, earlier)
     if junit_file is not None:
         write_file(junit_file, upgrade_junit(report, results).decode())
+    if written is not None:
+        _write(written, words, report, results, earlier)
     if report.edited:
         return EnvironmentUnfitError.exit_status
     if report.worse and (fail_on or ("new" if saved is not None else "never")) == "new":
@@ -147,10 +147,12 @@ def _replaced(path: Path) -> Baseline | None:
 def _write(
     path: Path, words: Sequence[str], report: UpgradeReport, results: Sequence[PlaceResult], earlier: Baseline | None
 ) -> None:
-    """Write a baseline file, unless its results are of several states of the code, and say so."""
+    """Write a baseline file and say what it has. One with which every comparison would pass is not written."""
     if report.edited:
         echo_error(f"did not write {path}: the project was edited while this ran")
         return
+    if report.fails_itself:
+        raise UsageError(f"did not write {path}: the command fails on {report.baseline} itself, without any test")
     new = new_baseline(words, results, earlier)
     write_file(path, new.text)
     echo_error(_written(path, report, new))

@@ -184,6 +184,39 @@ def test_a_terminated_command_leaves_no_process(project):
         time.sleep(0.05)
 
 
+KILLED_EARLY = """
+import os, sys, time
+from recapture.command.main import _run
+from recapture.tools.upgrade import started
+option = started.set_process_option
+def slow(*words):
+    open("forked", "w").close()
+    while not os.path.exists("killed"): time.sleep(0.01)
+    option(*words)
+started.set_process_option = slow
+_run(["upgrade", "--across", "here", "--runs", "1", "--write-baseline", "b.json", "--", "touch", "began"])
+"""
+
+
+def test_a_kill_while_the_command_starts_leaves_no_process(project):
+    """The kernel ends a command with its parent only once the command has asked for it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED_EARLY], cwd=project, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    ) as process:
+        until = time.monotonic() + 60
+        while not (project / "forked").exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        (child,) = psutil.Process(process.pid).children()
+        process.kill()
+    (project / "killed").touch()
+    until = time.monotonic() + 10
+    while is_alive(child.pid):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert not (project / "began").exists()
+
+
 def test_two_calls_for_one_command_do_not_write_to_one_folder(project, capsys):
     (project / "precious").mkdir()
     (project / "precious" / "run-1").mkdir()

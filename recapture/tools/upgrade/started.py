@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -82,11 +83,13 @@ def start(
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has no other threads here
+        preexec_fn=partial(_end_with_parent, os.getpid()),  # noqa: PLW1509 - this process has no other threads here
     )
     return Started(process=process)
 
 
-def _end_with_parent() -> None:
-    """Let the command end if this process is killed, which could not end it."""
+def _end_with_parent(parent: int) -> None:
+    """Let the command end if this process, its `parent`, is killed and cannot end it."""
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # killed before the kernel knew of it
+        os._exit(128 + signal.SIGKILL)

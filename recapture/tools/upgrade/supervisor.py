@@ -26,6 +26,8 @@ NOT_STARTED = 127
 
 def _end_with_parent() -> None:
     _PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != _SUPERVISOR:  # killed before the kernel knew of it
+        os._exit(128 + signal.SIGKILL)
 
 
 def _end_descendants() -> None:
@@ -54,7 +56,7 @@ if __name__ == "__main__":
         del sys.argv[1]
         stdin = subprocess.DEVNULL
         threading.Thread(target=_end_with_input, daemon=True).start()
-    _PRCTL = ctypes.CDLL(None).prctl
+    _PRCTL, _SUPERVISOR = ctypes.CDLL(None).prctl, os.getpid()
     _PRCTL(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         # Foreground: a shell's background command would ignore Ctrl-C, which a test may send to itself.

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -96,7 +97,7 @@ class Interpreter(NamedTuple):
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,  # a Ctrl-C reaches it once, through this process
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has no other threads here
+            preexec_fn=partial(_end_with_parent, os.getpid()),  # noqa: PLW1509 - this process has no other threads here
         )
         try:
             yield process
@@ -124,9 +125,11 @@ def _pass_on(stream: IO[bytes], to: Callable[[bytes], object]) -> None:
             to(chunk)
 
 
-def _end_with_parent() -> None:
-    """Let the new process close its run if this one is killed, which could not pass that on."""
+def _end_with_parent(parent: int) -> None:
+    """Let the new process close its run if this one, its `parent`, is killed and cannot pass that on."""
     set_process_option(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # killed before the kernel knew of it
+        os._exit(128 + signal.SIGTERM)
 
 
 def check_installed(

@@ -194,6 +194,13 @@ def test_an_input_that_ends_the_process_of_eager_is_counted_apart(served, tmp_pa
     assert "too much time" not in result.report.inputs_in_words
 
 
+def test_a_long_traceback_of_torchscript_leaves_the_innermost_frame(served):
+    """An attribute that nobody reads is not refreshed, which is no wrong value; the trace is of one rank."""
+    row = outsider("refreshed_attribute.py", "audio_block", "1x2x8", most_inputs=60)["jit.trace"]
+    assert row.words == "right on the example, fails loudly on first row alone"
+    assert "fails in the TorchScript interpreter, in torch/nn/modules/conv.py(" in row.reason
+
+
 # --- arguments by name ------------------------------------------------------------------------------------------------
 
 

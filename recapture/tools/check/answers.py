@@ -41,6 +41,9 @@ SHOWN_NAMES = 4
 _OF_THE_INTERPRETER = "The following operation failed in the TorchScript interpreter."
 """The first line of what TorchScript says of any failing call; the cause is in the last one."""
 
+_TORCHSCRIPT_FRAME = re.compile(r"\(\d+\): \S+$")
+"""A line of TorchScript's traceback, such as ``torch/nn/modules/conv.py(370): forward``; the innermost is first."""
+
 _HELD_OUT = re.compile(r"held_out\[(\d+)\]")
 
 ON_BRANCH = (
@@ -358,7 +361,7 @@ def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> Check
         record = msgspec.structs.replace(record, input=others[0].input, differences=others)
     name = around.name
     if record.error is not None and record.error.message.startswith(_OF_THE_INTERPRETER):
-        cause = record.error.message.strip().rpartition("\n")[2].removeprefix(f"{record.error.type}: ")
+        cause = _cause(record.error.message, record.error.type)
         record = msgspec.structs.replace(record, error=msgspec.structs.replace(record.error, message=cause))
     return CheckRow(
         compiler=record.compiler,
@@ -377,6 +380,15 @@ def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> Check
         break_reasons=tuple(one_line(reason) for reason in record.break_reasons),
         seconds=round(seconds, 2),
     )
+
+
+def _cause(message: str, kind: str) -> str:
+    """Return the last line of what TorchScript says of a failing call; where that was cut, its innermost frame."""
+    lines = message.strip().splitlines()
+    if lines[-1] != "…":
+        return lines[-1].removeprefix(f"{kind}: ")
+    frame = next((line.strip() for line in lines if _TORCHSCRIPT_FRAME.search(line)), "")
+    return "fails in the TorchScript interpreter" + (f", in {frame}" if frame else "")
 
 
 def _reason(record: Record) -> str:

@@ -185,7 +185,7 @@ def _workload(name: str, rows: Sequence[Row]) -> Iterator[Block]:
     for row in best_first(rows):
         first: list[Inline] = [code_span(str(row.configuration))]
         if explained := remarks(row, rows):
-            text = "; ".join(shorten(remark, TEXT_LIMIT) for remark in explained)
+            text = "; ".join(shorten(remark, 2 * TEXT_LIMIT) for remark in explained)
             notes.append(Item([code_span(str(row.configuration)), f": {text}"]))
         if row.measured is None:
             lines.append([*first, strong(str(row.verdict)), *[""] * 11])
@@ -389,8 +389,8 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
         say_all(console, _table_lines(workload_rows, console.width))
         for row in workload_rows:
             for remark in remarks(row, workload_rows)[:1]:
-                line = shorten(f"{row.configuration}: {remark}", console.width - 2)
-                say(console, f"  {line}", "dim")
+                line = shorten(f"{row.configuration}: {remark}", 2 * TEXT_LIMIT)
+                say_wrapped(console, line, "dim", indent=2)
         say(console)
     for row in rows:
         for claim in row.claims:

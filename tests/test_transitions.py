@@ -125,7 +125,7 @@ def test_changes_of_a_cell_come_oldest_first():
 def test_history_tells_changes_of_a_gpu_beside_its_records(capfd):
     with pytest.raises(SystemExit):
         main(["history", "scipy_numpy::shared_memory::compile:reduce-overhead", "--results", str(RESULTS)])
-    assert "2.11.0 failing, 2.14.1 right on a GPU: For CUDA graphs" in capfd.readouterr().out
+    assert "2.11.0 failing, 2.13.0 right on a GPU: For CUDA graphs" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("cell", ["types::signed_zero::compile", "types::signed_zero"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 
 from recapture.base.scrub import encodable
@@ -14,7 +13,8 @@ SUITE_MODULES = "recapture_suite_"
 def qualified(kind: type) -> str:
     """Return a type's name with its module: no module for builtins, the suite's name for suite files."""
     try:
-        module, name = re.sub(r"^recapture_suite_", "", kind.__module__), str(kind.__qualname__)
+        # Of the class `str`, so that a text of the case's own class runs no code: this is called for every value.
+        module, name = str.removeprefix(kind.__module__, SUITE_MODULES), str(kind.__qualname__)
     except Exception:  # a metaclass or a __module__ of the case's own
         return encodable(type.__dict__["__qualname__"].__get__(kind))
     return encodable(name if module == "builtins" else f"{module}.{name}")

@@ -103,6 +103,9 @@ def ranks_of(mapping: Mapping[Any, Any]) -> dict[int, int]:
 
 def _rounds(value: Any) -> bool:
     """Whether a key of a mapping is or holds a number that rounding may change."""
+    if type(value) is str:  # most keys
+        return False
+
     import torch
 
     if isinstance(value, (tuple, frozenset)):

@@ -54,6 +54,8 @@ def _using(observation: Observation, other: Observation, same: Callable[[Snapsho
 
 def _merged(value: Snapshot, other: Snapshot, same: Callable[[Snapshot, Snapshot], bool]) -> Snapshot:
     """Return `value` with the elements of `other` in each large tensor that is the same."""
+    if value.tensor is None and not value.children:
+        return value
     if _is_large(value) and _is_large(other) and same(value, other):
         tensor = dataclasses.replace(value.tensor, data=other.tensor.data)  # type: ignore[type-var,union-attr]
         value = dataclasses.replace(value, tensor=tensor)

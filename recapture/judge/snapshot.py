@@ -166,12 +166,12 @@ class _Describer:
         self.arrays: list[tuple[str, Any]] = []
 
     def describe(self, value: Any, depth: int = 0, parents: tuple[int, ...] = ()) -> Snapshot:
-        import torch
-
         name = qualified(type(value))
         try:
             return self._described(value, name, depth, parents)
         except BaseException as error:
+            import torch
+
             if is_out_of_memory(error):
                 raise
             # A tensor that is left out would equal every other: the record says so.
@@ -183,6 +183,9 @@ class _Describer:
             return Snapshot(name, cut=cut)
 
     def _described(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
+        if type(value) in PLAIN:  # most values of most states
+            return Snapshot(name, scalar=value)
+
         import torch
         from torch.utils.hooks import RemovableHandle
 

@@ -248,3 +248,38 @@ def test_functions_that_a_rewrite_defines_have_other_names_and_lines():
     calls = [Observation("example", state=snapshot_of({"scaled": define()})) for define in (first, second)]
     assert compare(*calls).differences
     assert not compare(*calls, rules=Rules(rewritten=True)).differences
+
+
+class Count(int):
+    """An integer of a case's own class."""
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (lambda: {"a": 1}, lambda held: held.update(a=True)),
+        (lambda: {"a": 1}, lambda held: held.update(a=1.0)),
+        (lambda: {"a": 1}, lambda held: held.update(a=Count(1))),
+        (lambda: {"a": 1}, lambda held: held.update(b=1)),
+        (lambda: {"a": 1, 1: "a"}, lambda held: held.update({"a": "a", 1: 1})),
+        (lambda: {"a": 0.0}, lambda held: held.update(a=-0.0)),
+        (lambda: {"a": ""}, lambda held: held.update(a=b"")),
+        (lambda: [None, 0], lambda held: held.reverse()),
+        (lambda: [0], lambda held: held.__setitem__(0, False)),
+        (lambda: [0], lambda held: held.append([])),
+        (lambda: [[0]], lambda held: held[0].append(0)),
+    ],
+)
+def test_a_container_that_is_described_again_shows_what_changed_in_it(make, change):
+    held = make()
+
+    def function():
+        return held
+
+    reachable = Reachable(function)
+    before = reachable.describe().snapshot
+    assert reachable.describe().snapshot == before
+    change(held)
+    after = reachable.describe().snapshot
+    assert repr(after) != repr(before)
+    assert repr(after) == repr(Reachable(function).describe().snapshot)

@@ -25,6 +25,10 @@ SET_BY_COMPILERS = ("TORCH", "TRITON_", "CUDA_", "NCCL_", "KMP_", "OMP_")
 """Beginnings of the names of environment variables that compilers set for themselves, once in a process."""
 
 
+_FLAT = {id(kind) for kind in (str, bytes, int, bool, type(None))}
+"""The identities of these types: a class of the case may define how it compares."""
+
+
 class Reachable:
     """The state that a function or module can reach."""
 
@@ -37,6 +41,8 @@ class Reachable:
         """Set by `save`: functions that restore what other executions of the case's file reach as well."""
         self._last: dict[str, Snapshot] = {}
         """The tensors among the places when they were last described: a call leaves most parameters as they are."""
+        self._flat: dict[str, tuple[tuple[Any, ...], Snapshot]] = {}
+        """The same of flat containers, with what they held: a vocabulary can have very many entries."""
 
     def describe(self, module: Any = None, *, copy: bool = True) -> Described:
         """Describe the state; the parameters and buffers are those of `module`, the attributes those of the target.
@@ -53,8 +59,14 @@ class Reachable:
                 continue  # it holds no tensors
             if not copy and _holds_no_tensors(value):
                 continue
+            held = _held(value)
+            if held is not None and path in self._flat and self._flat[path][0] == held:
+                children[path] = self._flat[path][1]
+                continue
             described = describe(value, consume=False, copy=copy, like=self._last.get(path))
             children[path] = described.snapshot
+            if held is not None:
+                self._flat[path] = (held, described.snapshot)
             if copy and described.snapshot.tensor is not None:
                 self._last[path] = described.snapshot
             arrays += [(path + below, array) for below, array in described.arrays]
@@ -131,8 +143,25 @@ class Reachable:
 
 
 def _holds_no_tensors(value: Any) -> bool:
-    """Whether a value, such as the padding of a convolution, is plain or a list of plain values."""
+    """Whether a value, such as the padding of a convolution, is plain or a list or dict of plain values."""
+    if type(value) is dict:
+        return _held(value) is not None
     return isinstance(value, PLAIN) or (type(value) in (tuple, list) and all(type(item) in PLAIN for item in value))
+
+
+def _held(value: Any) -> tuple[Any, ...] | None:
+    """Return what a flat list, tuple or dict holds; None for others. Equal ones are described alike.
+
+    Flat means texts, integers, bools and None alone: other equal values can be described unlike, as 0.0 and -0.0.
+    """
+    if type(value) is dict:
+        items = (*value, *value.values())
+    elif type(value) in (list, tuple):
+        items = tuple(value)
+    else:
+        return None
+    kinds = tuple(map(type, items))
+    return (type(value), items, kinds) if {*map(id, kinds)} <= _FLAT else None
 
 
 def _path(module: str, key: str) -> str:

@@ -1,7 +1,9 @@
 """What eager itself gave: its digests, their file beside the records, and the row of a diff."""
 
 import json
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -220,6 +222,7 @@ def test_a_diff_and_a_history_say_how_eager_itself_changed(suite, tmp_path, warm
     assert "other numbers, beyond rounding" in said
     assert "1 case with other bits, within rounding: planted_eager::plain (7.0 digits)" in said
     assert "eager itself changed in 1 case" in said
+    assert "eager itself changed on example" not in said
     assert recapture("diff", old, new, "--format", "json") == 0
     assert [entry["change"]["kind"] for entry in json.loads(capsys.readouterr().out)["eager"]["changed"]] == [
         "changed",
@@ -231,3 +234,27 @@ def test_a_diff_and_a_history_say_how_eager_itself_changed(suite, tmp_path, warm
     assert "gradients: other numbers, beyond rounding, 0.0 digits agree (example)" in said
     (new / EAGER_FILE).unlink()  # results of an earlier version
     assert recapture("diff", old, new, "--fail-on", "eager") == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "case", "verdict"),
+    [
+        ("torch2.11.0-cu130", "torch2.12.1-cu130", "dtype_promotion::infinite_bound", "specialized → pass"),
+        (
+            "torch2.13.0-cu130",
+            "torch2.14.1-cu130",
+            "dtype_promotion::subtracts_masks",
+            "pass → error(capture):Inductor",
+        ),
+    ],
+)
+def test_a_changed_cell_says_that_eager_itself_changed(capsys, old, new, case, verdict):
+    results = Path(__file__).parents[1] / "results"
+    assert recapture("diff", results / old / "cpu", results / new / "cpu") == 0
+    lines = capsys.readouterr().out.splitlines()
+    marked = [number for number, line in enumerate(lines) if "eager itself changed on held_out[" in line]
+    assert marked
+    assert any(verdict in lines[number] for number in marked)
+    # The case stands above its rows, which are indented further.
+    for number in marked:
+        assert next(line.strip() for line in reversed(lines[:number]) if re.match(r"  \S", line)) == case

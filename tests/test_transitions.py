@@ -14,6 +14,9 @@ from recapture.cases.compilers import builtin_compilers
 from recapture.command.main import main
 from recapture.known.table import UNDOCUMENTED
 from recapture.known.transitions import TRANSITIONS, transitions_of
+from recapture.records.directories import EAGER_FILE
+from recapture.records.eager_calls import change_of_calls
+from recapture.records.eager_file import read_eager
 from recapture.records.record import Record, read_jsonl
 from recapture.records.verdicts import outcome_of
 
@@ -99,6 +102,29 @@ def test_no_recorded_release_between_contradicts_a_change():
             one for one in releases[change.device] if Version(change.last) < Version(one) < Version(change.first)
         ]
         assert between == [], change.line
+
+
+@functools.cache
+def eager_calls(release):
+    """What eager gave on a release's CPU, by case."""
+    (folder,) = [path for path in RESULTS.glob(f"torch{release}-*") if not path.name.endswith("-drifted")]
+    path = folder / "cpu" / EAGER_FILE
+    return {key.case: row.calls for key, row in read_eager(path).items()} if path.exists() else {}
+
+
+def test_a_change_says_so_where_eager_itself_changed():
+    """A cell can be fixed, or begin to fail, because eager gives something else than before."""
+    changed = set()
+    for change in TRANSITIONS.shipped:
+        if change.case is None or change.device != "cpu":
+            continue
+        before, after = (eager_calls(release).get(change.case) for release in (change.last, change.first))
+        if before and after:
+            difference = change_of_calls(before, after)
+            if difference is not None and difference.kind not in ("rounding", "inputs"):
+                assert change.what.startswith("Eager itself changed: "), change.line
+                changed.add(change.case)
+    assert {"dtype_promotion::infinite_bound", "dtype_promotion::subtracts_masks"} <= changed
 
 
 def test_at_least_twenty_changes_are_explained_and_most_are_confirmed():

@@ -80,6 +80,9 @@ _HEADING_STYLES = {
 
 _SPEED_STYLES = {"no_longer_right": "red", "slower": "red", "newly_right": "green", "faster": "green"}
 
+_BY_EAGER = ("newly_wrong", "newly_failing", "failing_differently", "fixed")
+"""Categories of which another eager can be the cause."""
+
 WORDS_LIMIT = 100
 """Characters of the words that only one side of a failure has."""
 
@@ -164,7 +167,7 @@ def _sections(changes: Diff) -> Iterator[Block]:
         yield Items([Item(line) for line in lines])
     for name, members in changes.categories():
         if members:
-            yield from _category(name, members)
+            yield from _category(name, members, changes.eager)
     yield from _eager(changes)
     yield from _speeds(changes)
 
@@ -317,7 +320,7 @@ def _other_outcome(change: Change) -> bool:
 # The cells of one category
 
 
-def _category(name: str, members: tuple[Change, ...]) -> Iterator[Block]:
+def _category(name: str, members: tuple[Change, ...], eager: EagerDiff | None) -> Iterator[Block]:
     number = sum(is_regression(name, change) for change in members)
     worse = (
         f", {number} of them {'regressions' if number != 1 else 'a regression'}" if 0 < number < len(members) else ""
@@ -326,18 +329,24 @@ def _category(name: str, members: tuple[Change, ...]) -> Iterator[Block]:
     yield Heading(heading, style=_HEADING_STYLES.get(name, "bold"))
     told, alike = told_apart(name, members)
     if told:
-        yield Table(["case", "compilers", "old", "new", "why"], _rows(name, told), terminal="groups")
+        yield Table(["case", "compilers", "old", "new", "why"], _rows(name, told, eager), terminal="groups")
     if lines := changed_alike(name, alike):
         yield Items([Item(line, style="dim") for line in lines])
 
 
-def _rows(category: str, members: Iterable[Change]) -> list[list[Inline]]:
-    """Return a row for the cells of each case that changed in the same way."""
+def _rows(category: str, members: Iterable[Change], eager: EagerDiff | None) -> list[list[Inline]]:
+    """Return a row for the cells of each case that changed in the same way.
+
+    Where eager itself gives something else, the row says so: the compiler may be as right or wrong as before.
+    """
+    of_eager = {entry.case: entry.change.input for entry in eager.beyond_rounding} if eager is not None else {}
     grouped: dict[tuple[str, Span, Span, str, str], list[str]] = {}
     for change in members:
         old, new = _outcomes(category, change)
         stages = "" if category == "noted_differently" else stage_changed(change.old, change.new)
         remark = "possibly noise" if change.maybe_noise else stages
+        if category in _BY_EAGER and change.case in of_eager:
+            remark = "; ".join(filter(None, [remark, f"eager itself changed on {of_eager[change.case]}"]))
         grouped.setdefault((change.case, old, new, remark, _why(category, change)), []).append(change.compiler)
     rows: list[list[Inline]] = []
     for (case, old, new, remark, why), compilers in grouped.items():

@@ -168,6 +168,8 @@ class _Describer:
     def describe(self, value: Any, depth: int = 0, parents: tuple[int, ...] = ()) -> Snapshot:
         name = qualified(type(value))
         try:
+            if type(value) in PLAIN:  # most values of most states
+                return Snapshot(name, scalar=value)
             return self._described(value, name, depth, parents)
         except BaseException as error:
             import torch
@@ -183,9 +185,6 @@ class _Describer:
             return Snapshot(name, cut=cut)
 
     def _described(self, value: Any, name: str, depth: int, parents: tuple[int, ...]) -> Snapshot:
-        if type(value) in PLAIN:  # most values of most states
-            return Snapshot(name, scalar=value)
-
         import torch
         from torch.utils.hooks import RemovableHandle
 

@@ -112,8 +112,8 @@ def echo_error(text: str) -> None:
     """
     from recapture.base.scrub import without_secrets
 
-    for pattern, ends in ((_LONG_NAME, NAME_ENDS), (_LONG_WORD, WORD_ENDS)):
-        text = pattern.sub(lambda word, ends=ends: f"{word[0][:ends]}…{word[0][-ends:]}", text)  # type: ignore[misc]
+    text = _LONG_NAME.sub(lambda name: f"{name[0][:NAME_ENDS]}…{name[0][-NAME_ENDS:]}", text)
+    text = _LONG_WORD.sub(lambda word: f"{word[0][:WORD_ENDS]}…{word[0][-WORD_ENDS:]}", text)
     echo_line(f"recapture: {shorten(without_secrets(text), LONGEST_ERROR)}", err=True)
 
 

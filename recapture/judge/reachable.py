@@ -144,21 +144,24 @@ class Reachable:
 
 def _holds_no_tensors(value: Any) -> bool:
     """Whether a value, such as the padding of a convolution, is plain or a list or dict of plain values."""
+    items = _items(value)
+    return isinstance(value, PLAIN) or (items is not None and all(type(item) in PLAIN for item in items))
+
+
+def _items(value: Any) -> tuple[Any, ...] | None:
+    """Return the items of a list or tuple, or the keys and values of a dict; None for other types."""
     if type(value) is dict:
-        return _held(value) is not None
-    return isinstance(value, PLAIN) or (type(value) in (tuple, list) and all(type(item) in PLAIN for item in value))
+        return (*value, *value.values())
+    return tuple(value) if type(value) in (list, tuple) else None
 
 
 def _held(value: Any) -> tuple[Any, ...] | None:
     """Return what a flat list, tuple or dict holds; None for others. Equal ones are described alike.
 
-    Flat means texts, integers, bools and None alone: other equal values can be described unlike, as 0.0 and -0.0.
+    Flat means texts, bytes, integers, bools and None alone. Other equal values may be described unlike: 0.0 and -0.0.
     """
-    if type(value) is dict:
-        items = (*value, *value.values())
-    elif type(value) in (list, tuple):
-        items = tuple(value)
-    else:
+    items = _items(value)
+    if items is None:
         return None
     kinds = tuple(map(type, items))
     return (type(value), items, kinds) if {*map(id, kinds)} <= _FLAT else None

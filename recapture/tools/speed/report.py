@@ -36,7 +36,7 @@ from recapture.tools.speed.remarks import best, best_first, drift, remarks
 from recapture.tools.speed.speedups import Claimed, Configuration, Finding, Measured, Row, Speedups
 from recapture.tools.speed.spent import spent_text, total
 
-TEXT_LIMIT = 160
+TEXT_LIMIT = 320
 """Characters shown of a remark."""
 
 PAYS_BACK = "pays back after (iterations, cold / warm)"
@@ -89,12 +89,12 @@ def _head(speedups: Speedups) -> Iterator[Block]:
     lines = [f"{name}: {value}" for name, value in environment_facts.brief(environment)]
     why = environment_facts.why_bare(environment)
     if why:
-        lines.append(f"bare, not the image, because {shorten(why, 2 * TEXT_LIMIT)}")
+        lines.append(f"bare, not the image, because {shorten(why, TEXT_LIMIT)}")
     checks = [
         *environment_facts.failing_checks(environment, lasting=True),
         *environment_facts.warnings(environment, lasting=True),
     ]
-    lines += [f"recapture doctor: {shorten(check, 2 * TEXT_LIMIT)}" for check in checks]
+    lines += [f"recapture doctor: {shorten(check, TEXT_LIMIT)}" for check in checks]
     right = sum(row.right for row in speedups.rows)
     wrong = sum(row.verdict in SILENTLY_WRONG for row in speedups.rows)
     failing = sum(row.verdict in FAILING for row in speedups.rows)
@@ -185,7 +185,7 @@ def _workload(name: str, rows: Sequence[Row]) -> Iterator[Block]:
     for row in best_first(rows):
         first: list[Inline] = [code_span(str(row.configuration))]
         if explained := remarks(row, rows):
-            text = "; ".join(shorten(remark, 2 * TEXT_LIMIT) for remark in explained)
+            text = "; ".join(shorten(remark, TEXT_LIMIT) for remark in explained)
             notes.append(Item([code_span(str(row.configuration)), f": {text}"]))
         if row.measured is None:
             lines.append([*first, strong(str(row.verdict)), *[""] * 11])
@@ -389,7 +389,7 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
         say_all(console, _table_lines(workload_rows, console.width))
         for row in workload_rows:
             for remark in remarks(row, workload_rows)[:1]:
-                line = shorten(f"{row.configuration}: {remark}", 2 * TEXT_LIMIT)
+                line = shorten(f"{row.configuration}: {remark}", TEXT_LIMIT)
                 say_wrapped(console, line, "dim", indent=2)
         say(console)
     for row in rows:

@@ -82,33 +82,63 @@ def test_arguments_flags_and_lists_are_set_as_well(project, capsys):
     assert {row["case"].partition("::")[0] for row in rows} == {"control_flow"}
 
 
+FILE = "pyproject.toml: tool.recapture"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            '[tool.recapture.upgrade]\nacros = "2.6.0"\n',
-            "recapture upgrade has no option 'acros'; did you mean 'across'?",
-        ),
-        ("[tool.recapture.upgrade]\nacross = 'here'\ncommand = 3\n", "command is neither text nor a list of texts"),
-        ("[tool.recapture.upgrade]\nacross = 'here'\ncommand = ['a', 3]\n", "is neither text nor a list of texts"),
-        ('[tool.recapture.upgrade]\ncommand = "a \'b"\n', "cannot be split into words: No closing quotation"),
-        ("[tool.recapture]\nupgrade = 3\n", "[tool.recapture.upgrade] is not a table"),
-        ("[tool.recapture.upgrade]\nruns = { a = 1 }\n", "tool.recapture.upgrade.runs is neither text"),
-        ("[tool.recapture.upgrade]\nacross = \n", "pyproject.toml: "),
-        ('[tool.recapture.upgrade]\nacross = "here"\nruns = "many"\n', "'many' is not a valid integer"),
-        ('[tool.recapture.upgrade]\nacross = "here"\nbaseline = 3\n', "cannot read 3"),
-        ("[tool.recapture.upgarde]\nruns = 3\n", "recapture has no command 'upgarde'; did you mean 'upgrade'?"),
+        ('acros = "2.6.0"', f"{FILE}.upgrade.acros: recapture upgrade has no option 'acros'; did you mean 'across'?"),
+        ("across = 3", f"{FILE}.upgrade.across: found 3, expected text or a list of these"),
+        ("across = [2.6, '2.11']", f'{FILE}.upgrade.across: found [2.6, "2.11"], expected text or a list of these'),
+        ("with = [['a']]", f'{FILE}.upgrade.with: found [["a"]], expected text or a list of these'),
+        ("with = 1979-05-27", f'{FILE}.upgrade.with: found "1979-05-27", expected text or a list of these'),
+        ("command = 3", f"{FILE}.upgrade.command: found 3, expected text or a list of texts"),
+        ("command = ['a', 3]", f'{FILE}.upgrade.command: found ["a", 3], expected text or a list of texts'),
+        ('command = "a \'b"', f'{FILE}.upgrade.command: "a \'b" cannot be split into words: No closing quotation'),
+        ("runs = { a = 1 }", f"{FILE}.upgrade.runs: found a table, expected a whole number of at least 1"),
+        ('runs = "many"', f'{FILE}.upgrade.runs: found "many", expected a whole number of at least 1'),
+        ('runs = "3"', f'{FILE}.upgrade.runs: found "3", expected a whole number of at least 1'),
+        ("runs = true", f"{FILE}.upgrade.runs: found true, expected a whole number of at least 1"),
+        ("runs = 2.5", f"{FILE}.upgrade.runs: found 2.5, expected a whole number of at least 1"),
+        ("runs = [3]", f"{FILE}.upgrade.runs: found [3], expected a whole number of at least 1"),
+        ("runs = 0", f"{FILE}.upgrade.runs: found 0, expected a whole number of at least 1"),
+        ("timeout = nan", f"{FILE}.upgrade.timeout: found NaN, expected a number of at least 0.1"),
+        ('frames = "yes"', f'{FILE}.upgrade.frames: found "yes", expected true or false'),
+        ("frames = 1", f"{FILE}.upgrade.frames: found 1, expected true or false"),
+        ('via = "podman"', f'{FILE}.upgrade.via: found "podman", expected "venv" or "docker"'),
+        ("baseline = 3", f"{FILE}.upgrade.baseline: found 3, expected text"),
+        ("baseline = ['a', 'b']", f'{FILE}.upgrade.baseline: found ["a", "b"], expected text'),
+        ("across = ", "pyproject.toml: "),
+    ],
+)
+def test_a_value_that_does_not_fit_says_where_it_is_what_is_there_and_what_is_taken(project, capsys, text, message):
+    project(f"[tool.recapture.upgrade]\n{text}\n")
+    assert _run(["upgrade", "--across", "here", "--", "true"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"recapture: {message}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tool.recapture]\nupgrade = 3", f"{FILE}.upgrade: found 3, expected a table"),
+        ("[tool]\nrecapture = 3", f"{FILE}: found 3, expected a table"),
+        ("tool = 3 # recapture\nrecapture = 4", f"{FILE}: found 3, expected a table"),
+        ("[tool.recapture.upgarde]", f"{FILE}.upgarde: recapture has no command 'upgarde'; did you mean 'upgrade'?"),
+        ("tool.recapture.upgrade.acros = 'a'", f"{FILE}.upgrade.acros: recapture upgrade has no option 'acros'"),
     ],
 )
 def test_a_mistake_is_one_line(project, capsys, text, message):
     project(text)
     assert _run(["upgrade", "--", "true"]) == 2
     err = capsys.readouterr().err
-    assert message in err
+    assert err.startswith(f"recapture: {message}")
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("text", ["[broken", "[tool.other]\nx = 1\n", ""])
+@pytest.mark.parametrize("text", ["# [tool.recapture.list", "[broken", "[tool.other]\nx = 1\n", ""])
 def test_a_project_without_options_is_not_read(project, text):
     project(text)
     assert _run(["list", "control_flow", "--json"]) == 0

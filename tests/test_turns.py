@@ -8,11 +8,13 @@ import shutil
 import msgspec
 import pytest
 from conftest import REPOSITORY
+from planted_data import planted
 from planted_images import PlantedImages, plant_runs
 from planted_records import evidence
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.command.main import _run
+from recapture.data import Environment
 from recapture.images import environments
 from recapture.machine.environment import read_environment
 from recapture.machine.pins import load_images
@@ -22,6 +24,7 @@ from recapture.records.verdicts import Verdict
 from recapture.report.history import PackageChange, TurnEntry, history, turning_points
 from recapture.tools.compare.failure_changes import changed_words, failure_words, only_wording
 from recapture.tools.upgrade.cell_bisect import may_run, mixed_lock, search_packages, search_releases
+from recapture.tools.upgrade.shipped_records import SHIPPED_SOURCE, shipped_records
 
 RESULTS = REPOSITORY / "results"
 LINE = [
@@ -285,6 +288,30 @@ def test_a_mixed_lock_has_whole_entries_of_both():
     assert mixed_lock(one, other, ["c"]) == "A_b==1 \\\n    --hash=sha256:1\n"
     with pytest.raises(UsageError, match="no lock has zzz"):
         mixed_lock(one, other, ["zzz"])
+
+
+def test_what_comes_with_recapture_is_the_record_of_each_image_and_of_no_other_source():
+    data = planted()
+    bare = Environment(release="2.11.0", capability="cpu", image="bare-y", torch="2.11.0", bare=True)
+    data = msgspec.structs.replace(data, environments=(*data.environments, bare))
+    records = shipped_records(data, "suite::branch::compile", "cpu")
+    assert {name: (str(entry.verdict), entry.reason) for name, entry in records.items()} == {
+        "torch2.0.1": ("pass", None),
+        "torch2.1.2": ("specialized", data.texts[0]),
+        "torch2.10.0": ("specialized", data.texts[0]),
+        "torch2.11.0": ("pass", None),
+    }
+    assert [*shipped_records(data, "suite::branch::compile", "cuda")] == ["bare-x"]
+    assert shipped_records(data, "own::branch::compile", "cpu") == {}
+    with pytest.raises(UsageError, match="did you mean 'suite::branch::compile'"):
+        shipped_records(data, "suite::branhc::compile", "cpu")
+
+
+def test_a_run_adds_to_the_records_that_come_with_recapture():
+    shipped = {NAMES[0]: record(Verdict.PASS, SHIPPED_SOURCE), NAMES[2]: record(Verdict.WRONG, SHIPPED_SOURCE)}
+    search = search_releases(LINE[:3], shipped, Runs("rrw".ljust(len(NAMES), "w")))
+    assert boundaries(search) == [("first_bad", NAMES[1], NAMES[2])]
+    assert search.ran == [NAMES[1]]
 
 
 @pytest.mark.parametrize(

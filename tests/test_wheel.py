@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from recapture.data import decode
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL = "control_flow::branch_on_sum::jit.trace"
+TURNED = "known_inductor::sinh_near_the_largest_float::compile"
+"""A cell that a release turned silently wrong."""
 BYTES = 1_000_000
 """The most bytes of the compressed data."""
 
@@ -151,7 +154,7 @@ def test_what_was_recorded_of_a_cell_is_explained_without_torch(alone):
         (["bench"], 3, "torch is not installed for /"),
         (["repro", CELL], 3, "torch is not installed for /"),
         (["migrate", "model.py:f"], 3, "torch is not installed for /"),
-        (["bisect", CELL], 2, "to install without being asked, give --yes"),
+        (["bisect", "control_flow::branch_on_some::fx"], 2, "did you mean 'control_flow::branch_on_sum::fx'"),
         (["bisect", "--", "true"], 2, "to install without being asked, give --yes"),
         (["report"], 2, "they are in that folder of a checkout"),
         (["history"], 2, "they are in that folder of a checkout"),
@@ -175,7 +178,35 @@ def test_what_needs_neither_answers_without_torch(alone, words):
     assert run.stdout
 
 
-def test_a_search_in_what_was_recorded_ends_without_torch_and_results(alone):
-    run = alone("bisect", CELL, "--no-run")
-    assert (run.returncode, run.stderr) == (0, "")
-    assert "no change found: nothing is known" in run.stdout
+@pytest.fixture(scope="module")
+def turned(wheel):
+    """The images of the last right and the first silently wrong release of the cell that a release turned."""
+    with zipfile.ZipFile(wheel) as archive:
+        data = decode(gzip.decompress(archive.read("recapture/data/data.json.gz")))
+    case, _, compiler = TURNED.rpartition("::")
+    before, after = [*data.spans(data.cases[case].cells[compiler]["cpu"])][:2]
+    assert (before.outcome, after.outcome) == ("right", "silently wrong")
+    images = {
+        entry.release: entry.image for entry in data.environments if entry.in_strips and entry.capability == "cpu"
+    }
+    return images[before.last], images[after.first]
+
+
+def test_a_search_begins_with_the_records_that_come_with_recapture(alone, turned):
+    """The first bad release of a known cell, without torch, a checkout or a question."""
+    good, bad = turned
+    for words in ((), ("--no-run",), ("--good", good, "--bad", bad)):
+        run = alone("bisect", TURNED, *words)
+        assert (run.returncode, run.stderr) == (0, "")
+        assert f"first bad in {bad}: " in run.stdout
+        assert f"before, in {good}: pass\n" in run.stdout
+        assert re.search(r"^\d+ records that come with recapture, 0 run now$", run.stdout, re.MULTILINE)
+    (turn,) = (
+        turn for turn in json.loads(alone("bisect", TURNED, "--json").stdout)["boundaries"] if turn["image"] == bad
+    )
+    assert (turn["kind"], turn["before"], turn["new"]) == ("first_bad", good, "wrong")
+
+
+def test_a_search_that_has_to_run_says_in_one_line_what_it_needs(alone):
+    run = alone("bisect", TURNED, "--image", "torch2.6.0-cu124", "--package", "numpy==2.9.9")
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)

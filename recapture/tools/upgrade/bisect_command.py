@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from recapture import data
 from recapture.base.errors import RecaptureError, UsageError
 from recapture.base.text import plural
 from recapture.cases.collection import find_suites
@@ -33,6 +34,7 @@ from recapture.tools.upgrade.command_options import CommandAfterDashes, CommandO
 from recapture.tools.upgrade.command_search import CommandSearchOptions, bisect_words
 from recapture.tools.upgrade.consent import agree_to_install, halvings
 from recapture.tools.upgrade.package_versions import releases_from
+from recapture.tools.upgrade.shipped_records import shipped_records
 
 
 @click.command("bisect", cls=CommandAfterDashes)
@@ -71,6 +73,9 @@ def bisect_command(
     run beside each other. --across names the only releases to try. With --good and --bad of one torch release, such as
     an image and its drifted twin, packages are exchanged one by one. With --image and --package, one image gets other
     versions of one package: those between its own and the one named.
+
+    Where there is no folder `results`, the records that come with recapture answer, without torch; with --yes, the cell
+    also runs where they do not decide.
 
     COMMAND is any command: it is good if it ends with status 0, undecided with 125, and bad otherwise, as for git
     bisect run. With --test, one test of pytest decides, and with --metric a number that it prints. It is searched over
@@ -136,7 +141,8 @@ def _bisect_cell(
         raise UsageError("give --good and --bad, or --image and --package")
     good, bad = (None if name is None else find_image(name).name for name in (good, bad))
     runs = CellRuns(cell, device, keep, lambda text: echo(f"recapture: {text}", err=True))
-    records = _recorded(cell, results, device)
+    shipped = None if results.exists() or results != Path("results") else _shipped(cell, device)
+    records = _recorded(cell, results, device) if shipped is None else shipped
     if not records:
         find_suites((cell,))  # refuses an unknown suite
     if good is not None and bad is not None:
@@ -150,6 +156,7 @@ def _bisect_cell(
         line, along = _versions(runs, find_image(within), package)
     else:
         line, along = across or _line(good, bad), LineRuns(runs)
+        no_run = no_run or bool(shipped and not yes)  # what is shipped answers without a question
     if not no_run:
         undecided = may_run(line, records)
         absent = [image.name for image in undecided if not along.is_ready(image)]
@@ -164,7 +171,7 @@ def _bisect_cell(
     if as_json:
         print_json(_data(cell, search))
     else:
-        _print(cell, search)
+        _print(cell, search, "that come with recapture" if shipped else "on file")
 
 
 def _recorded(cell: str, results: Path, device: str) -> dict[str, Record]:
@@ -175,6 +182,11 @@ def _recorded(cell: str, results: Path, device: str) -> dict[str, Record]:
             if record.cell == recorded_cell(cell) and record.device == device:
                 records[path.parent.name] = record
     return records
+
+
+def _shipped(cell: str, device: str) -> dict[str, Record] | None:
+    """Return the cell's records that come with recapture, by image; None if there are no data."""
+    return None if data.find() is None else shipped_records(data.load(), cell, device)
 
 
 def _line(good: str | None, bad: str | None) -> list[Image]:
@@ -284,7 +296,7 @@ def _data(cell: str, search: ReleaseSearch) -> dict[str, object]:
     }
 
 
-def _print(cell: str, search: ReleaseSearch) -> None:
+def _print(cell: str, search: ReleaseSearch, origin: str) -> None:
     echo(cell)
     for boundary in search.boundaries:
         words = IN_WORDS[boundary.kind]
@@ -301,6 +313,6 @@ def _print(cell: str, search: ReleaseSearch) -> None:
     if search.always:
         known = "nothing is known" if search.always == "unknown" else f"{search.always} in every image with a verdict"
         echo(f"no change found: {known}")
-    echo(f"{plural(len(search.records) - len(search.ran), 'record')} on file, {len(search.ran)} run now")
+    echo(f"{plural(len(search.records) - len(search.ran), 'record')} {origin}, {len(search.ran)} run now")
     for name, why in search.failed.items():
         echo(f"not decided in {name}: {why}")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+import msgspec
+
 from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError
 from recapture.base.files import write_atomically
 from recapture.base.text import plural, shorten
@@ -22,6 +24,7 @@ from recapture.records.directories import read_results
 from recapture.records.record import CONFORMANCE, Record
 from recapture.report.history import PackageChange, TurnEntry, TurnKind, is_bad, turning_points
 from recapture.report.summary import measured
+from recapture.tools.upgrade.shipped_records import SHIPPED_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -187,6 +190,8 @@ def _add(search: ReleaseSearch, image: Image, outcome: Record | RecaptureError) 
     if isinstance(outcome, RecaptureError):
         search.failed[image.name] = str(outcome)
         return
+    if any(record.case_hash == SHIPPED_SOURCE for record in search.records.values()):
+        outcome = msgspec.structs.replace(outcome, case_hash=SHIPPED_SOURCE)  # the same suites were recorded
     if any(record.case_hash != outcome.case_hash for record in search.records.values()):
         search.records = {name: search.records[name] for name in search.ran}  # the records on file are of an old source
     search.records[image.name] = outcome

@@ -214,7 +214,7 @@ def _calls_pytest(words: Sequence[str]) -> bool:
 
 def _wheel(root: Path, state: Path) -> Path:
     """Return a wheel of the project as it is now, built by uv."""
-    folder = state / f"wheel-{Sources.read(root).digest[:12]}"
+    folder = state / f"wheel-{Sources.read(root).digest()[:12]}"
     if not list(folder.glob("*.whl")):
         folder.mkdir(parents=True, exist_ok=True)
         words = (find_uv("build the project"), "build", "--wheel", "--out-dir", str(folder), str(root))

@@ -54,6 +54,9 @@ TAIL_LINES = 12
 KEY = "key"
 """The file of a round that names what decides its outcomes."""
 
+DISCARDED = "discarded"
+"""The key of a round that says nothing about one state of the code."""
+
 _OUTCOMES, _OUTPUT, _SUMMARY, _SELECT = "outcomes.jsonl", "output.txt", "summary.json", "select.json"
 _MEMORY, _COUNTS, _COUNTING = "memory", "counts.jsonl", "counting"
 
@@ -148,9 +151,9 @@ class Round:
         write_atomically(self.folder / _SUMMARY, msgspec.json.encode(result))
         return result
 
-    def discard(self) -> None:
-        """Let the round begin anew at the next call, because it says nothing about one state of the code."""
-        write_atomically(self.folder / KEY, b"discarded")
+    def rekey(self, key: str) -> None:
+        """Let the round count for another `key`; with `DISCARDED` for none, so that it begins anew."""
+        write_atomically(self.folder / KEY, key.encode())
 
     def _begin(self) -> None:
         """Make the folder, without what belongs to other code or another environment."""

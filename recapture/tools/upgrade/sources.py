@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +30,7 @@ _FOUND_BY_ITSELF = re.compile(r"(test_.*|.*_test|conftest)\.py|.*\.(toml|cfg|ini
 """Names of files that count without another one that mentions them. Other new files may be what a test writes."""
 
 _NAMED = 5
-"""Edited files that a line names; the others are counted."""
+"""Files that a line names; the others are counted."""
 
 _GIT_SECONDS = 30.0
 """The longest that git may take: a network file system may not answer."""
@@ -72,14 +72,18 @@ class Sources:
                 files[name] = before
         return cls(root, files)
 
-    @property
-    def digest(self) -> str:
-        """The hash of the names and contents of all files."""
+    def digest(self, without: Collection[str] = ()) -> str:
+        """Return the hash of the names and contents of all files but some."""
         whole = hashlib.sha256()
         for name, source in self.files.items():
-            whole.update(f"{name}\0".encode(errors="surrogateescape"))
-            whole.update(source.content)
+            if name not in without:
+                whole.update(f"{name}\0".encode(errors="surrogateescape"))
+                whole.update(source.content)
         return whole.hexdigest()
+
+    def rewritten(self, later: Sources) -> set[str]:
+        """Return the files that were written until `later`, be it with the same content."""
+        return {name for name, source in later.files.items() if name in self.files and self.files[name] != source}
 
     def edits(self, later: Sources) -> list[str]:
         """Return the files that were edited, removed or added until `later`, sorted.
@@ -131,10 +135,14 @@ def _not_ignored(root: Path, names: Iterable[str]) -> list[str]:
     return [name for name in chosen if name not in ignored]
 
 
+def named_files(names: Sequence[str]) -> str:
+    """Return a few of the files, and how many more there are."""
+    return in_a_row([*names[:_NAMED], *([f"{len(names) - _NAMED} more"] if len(names) > _NAMED else [])])
+
+
 def edited_text(names: Sequence[str]) -> str:
     """Return the line that says that files were edited while a command ran."""
-    files = in_a_row([*names[:_NAMED], *([f"{len(names) - _NAMED} more"] if len(names) > _NAMED else [])])
     return (
-        f"{files} changed while this ran, so that not all runs had the same code: type the line again. "
-        "A file that the command itself writes is left out if git ignores it"
+        f"{named_files(names)} changed while this ran, so that not all runs had the same code: type the line again. "
+        "A file that the command itself writes in each run does not count, nor does one that git ignores"
     )

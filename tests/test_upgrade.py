@@ -128,6 +128,45 @@ def test_the_file_of_a_wheel_is_a_release_and_another_content_another_one(plante
     assert "torch-2.16.0-py3-none-any.whl (not pinned)" in " ".join(out.split())
 
 
+def test_a_test_that_is_collected_at_random_is_not_blamed(planted_releases, project, capsys):
+    write(
+        project,
+        "import os, torch\n"
+        "def test_always(): pass\n"
+        "if torch.__version__ != '2.9.1' or os.path.exists('ran'):\n    def test_sometimes(): pass\n"
+        "if torch.__version__ != '2.9.1':\n    def test_lost(): pass\n"
+        "else:\n    open('ran', 'w').close()\n",
+    )
+    status, out, _ = run(capsys, "--across", "2.9.0,2.9.1", "--runs", "2", "--confirm", "1", "--json")
+    report = json.loads(out)
+    assert status == 0
+    changes = {change["test"]: change["category"] for change in report["places"][1]["changes"]}
+    assert changes == {"test_it.py::test_sometimes": "flaky", "test_it.py::test_lost": "not_collected"}
+
+
+def test_tests_that_did_not_run_are_told_in_the_first_line(planted_releases, project, capsys):
+    write(
+        project,
+        "import torch\ndef pytest_collection_modifyitems(items):\n"
+        "    if torch.__version__ == '2.9.1': items.reverse()\n",
+        "conftest.py",
+    )
+    write(project, "def test_a(): pass\ndef test_b(): pass\ndef test_c(): assert False\n")
+    words = ["upgrade", "--across", "2.9.0,2.9.1", "--runs", "1", "--", "pytest", "-q", "-x"]
+    assert _run(words) == 0
+    assert capsys.readouterr().out.startswith("nothing is worse on 2.9.1; 2 tests did not run on 2.9.1\n")
+
+
+def test_pytest_of_another_environment_is_refused(planted_releases, project, capsys):
+    """As `uv run pytest` would be, whose torch is that of the project and not of the release."""
+    write(project, "def test_a(): pass")
+    words = ["upgrade", "--across", "2.9.0,2.9.1", "--", sys.executable, "-m", "pytest"]
+    for _ in range(2):
+        assert _run(words) == 2
+        err = capsys.readouterr().err.splitlines()[-1]
+        assert err.startswith(f"recapture: pytest ran in {sys.prefix} and not in the environment of the release: ")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -23,6 +23,8 @@ from recapture.tools.upgrade.outcomes import failure
 from recapture.tools.upgrade.upgrade import BASELINE_FILE, Comparison, UpgradeReport
 from recapture.tools.upgrade.upgrade_report import upgrade_document
 
+PYTHON = (sys.executable, "-m", "pytest", "-q")
+
 
 def test_a_file_that_the_baseline_cannot_import_is_told_with_its_reason(project, capsys):
     write(project, "import no_such_module\ndef test_a(): pass")
@@ -179,6 +181,34 @@ def test_a_command_that_fails_without_any_test_makes_no_baseline(project, capsys
     err = capsys.readouterr().err
     assert err.endswith("recapture: did not write b.json: the command fails on here itself, without any test\n")
     assert not (project / "b.json").exists()
+
+
+def test_a_command_that_runs_none_of_its_tests_makes_no_baseline(project, capsys):
+    write(project, "[pytest]\naddopts = --collect-only\n", "pytest.ini")
+    write(project, "def test_a(): pass\ndef test_b(): pass\n")
+    words = ("upgrade", "--across", "here", "--runs", "1", "--write-baseline", "b.json", "--", *PYTHON)
+    assert _run([*words]) == 2
+    out, err = capsys.readouterr()
+    assert "pytest collects 2 tests and runs none" in out
+    assert "did not write b.json: the command fails on here itself, without any test" in err
+    assert not (project / "b.json").exists()
+
+
+def test_ids_that_differ_in_each_run_are_flaky_and_never_lost(project, capsys):
+    write(
+        project,
+        "import pytest\nfrom pathlib import Path\n"
+        "number = len(list(Path().glob('ran-*')))\nPath(f'ran-{number}').touch()\n"
+        "@pytest.mark.parametrize('n', ['always', f'only-{number}'])\ndef test_it(n): pass\n",
+    )
+    words = ("upgrade", "--across", "here", "--runs", "3")
+    assert _run([*words, "--write-baseline", "b.json", "--", *PYTHON]) == 0
+    release = json.loads((project / "b.json").read_text())["releases"]["here"]
+    assert release["flaky"] == [f"test_it.py::test_it[only-{number}]" for number in range(3)]
+    assert list(release["tests"]) == ["(the command)", "test_it.py::test_it[always]"]
+    write(project, "", "another.py")
+    assert _run([*words, "--baseline", "b.json", "--", *PYTHON]) == 0
+    assert "nothing is worse on here; 3 flaky tests" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("row", ["passed", "passed in 0 runs", "passd in 3 runs"])

@@ -34,6 +34,7 @@ def test_the_names_that_both_sides_of_the_file_use_are_the_same():
     assert rounds.OUTCOMES_VARIABLE == pytest_outcomes.OUTCOMES
     assert rounds.SELECT_VARIABLE == pytest_outcomes.SELECT
     assert rounds.CANNOT_WRITE == pytest_outcomes.CANNOT_WRITE
+    assert rounds.PYTEST_OPTIONS == pytest_outcomes.OPTIONS
 
 
 ALL_KINDS = """
@@ -140,6 +141,108 @@ def test_a_run_that_the_user_limits_ends_where_it_was_to_end(project):
     assert result.deaths == 0
 
 
+@pytest.mark.parametrize("option", ["-x", "--maxfail=1"])
+def test_a_limit_in_the_settings_of_the_project_hides_no_test(project, option):
+    write(project, f"[pytest]\naddopts = {option}\n", "pytest.ini")
+    write(project, "def test_a(): assert False\ndef test_b(): pass")
+    result = round_of(project).run(Interpreter.here())
+    assert outcomes(result) == {"(the command)": "passed", "test_a": "failed", "test_b": "passed"}
+
+
+PYTEST_IN_TESTS = """
+import os, signal, subprocess, sys
+pytest_plugins = "pytester"
+def test_another_process(tmp_path):
+    (tmp_path / "test_inner.py").write_text("def test_a(): pass")
+    (tmp_path / "test_broken.py").write_text("import no_such_module")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""}, capture_output=True, text=True)
+    assert "1 error" in done.stdout and done.returncode == 2, done.stdout + done.stderr
+def test_this_process(pytester):
+    pytester.makepyfile(test_inner="def test_b(): pass\\ndef test_c(): assert False")
+    pytester.runpytest_inprocess().assert_outcomes(passed=1, failed=1)
+def test_environment(): assert os.environ.get("PYTEST_ADDOPTS") == os.environ.get("PYTEST_PLUGINS") == ADDOPTS
+def test_dies(): os.kill(os.getpid(), signal.SIGKILL)
+def test_last(): pass
+"""
+"""Tests that run pytest, which must run there as without recapture."""
+
+
+@pytest.mark.parametrize("own", ["", "-p pytester"])
+def test_a_test_that_runs_pytest_itself_is_not_disturbed_and_disturbs_nothing(project, monkeypatch, own):
+    monkeypatch.setenv("PYTEST_ADDOPTS", own)
+    monkeypatch.setenv("PYTEST_PLUGINS", "")
+    known = "os.environ.get('PYTEST_PLUGINS')" if not own else repr(own)
+    write(project, PYTEST_IN_TESTS.replace('== os.environ.get("PYTEST_PLUGINS") == ADDOPTS', f"== {known}"))
+    result = round_of(project).run(Interpreter.here())
+    assert outcomes(result) == {
+        "(the command)": "passed",
+        "test_another_process": "passed",
+        "test_this_process": "passed",
+        "test_environment": "passed",
+        "test_dies": "died",
+        "test_last": "passed",
+    }
+
+
+def test_a_program_may_call_pytest_more_than_once(project):
+    write(project, "import pytest\nfor name in 'ab': pytest.main(['-q', f'test_{name}.py'])\n", "program.py")
+    for name in "ab":
+        write(project, "def test_it(): pass", f"test_{name}.py")
+    result = round_of(project, (sys.executable, "program.py")).run(Interpreter.here())
+    assert outcomes(result) == {
+        "(the command)": "passed",
+        "test_a.py::test_it": "passed",
+        "test_b.py::test_it": "passed",
+    }
+
+
+def test_a_test_that_closes_all_files_loses_no_outcome_and_gets_none_in_its_own(project):
+    write(
+        project,
+        "import os\n"
+        "def test_closes():\n"
+        "    for name in os.listdir('/proc/self/fd'):\n"
+        "        path = f'/proc/self/fd/{name}'\n"
+        "        if os.path.exists(path) and os.readlink(path).endswith('outcomes.jsonl'):\n"
+        "            os.close(int(name))\n"
+        "            assert os.open('own', os.O_CREAT | os.O_WRONLY) == int(name)\n"
+        "def test_last(): pass\n",
+    )
+    result = round_of(project).run(Interpreter.here())
+    assert outcomes(result) == {"(the command)": "passed", "test_closes": "passed", "test_last": "passed"}
+    assert (project / "own").read_bytes() == b""
+    assert result.deaths == 0
+
+
+ODD_IDS = r"""
+import pytest
+NAMES = ["a::b", "a\nb", "\x1b[31mred", "äß日本", "a b/c.py::d[e]", "\ud800", "", "x" * 5000, "\u2028", "\x00"]
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: name)
+def test_id(name): print("\x1b]0;title\x07\x1b[2J\r\x00", name.encode(errors="replace"))
+@pytest.mark.parametrize("name", NAMES)
+def test_name(name): raise ValueError("\x1b[2J" + name)
+"""
+"""Tests with ids that have separators, line ends, controls and half a surrogate pair."""
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+def test_odd_ids_are_kept_apart_and_run_alone(project, escaped):
+    write(project, ODD_IDS)
+    if not escaped:
+        option = "disable_test_id_escaping_and_forfeit_all_rights_to_community_support"
+        write(project, f"[pytest]\n{option} = true\n", "pytest.ini")
+    result = round_of(project).run(Interpreter.here())
+    assert result.planned == len(result.tests) == 21
+    # Half a surrogate pair, which no environment variable can hold, is an error of pytest itself.
+    usual = [row.outcome for row in result.tests if row.test != "(the command)" and "?" not in row.test]
+    assert collections.Counter(usual) == ({"passed": 10, "failed": 10} if escaped else {"passed": 9, "failed": 9})
+    assert rounds.NOT_RUN not in {row.outcome for row in result.tests}
+    failing = [row.test for row in result.tests if row.fails]
+    alone = round_of(project, only=failing, name="alone").run(Interpreter.here())
+    assert [row.test for row in alone.tests if row.fails] == failing
+
+
 def test_a_finished_round_is_read_and_one_of_other_code_begins_anew(project):
     write(project, "def test_it(): open('ran', 'a').write('x')")
     first = round_of(project)
@@ -199,7 +302,7 @@ def test_a_full_disk_ends_with_one_line_and_keeps_what_ended(project, monkeypatc
         "def test_1(): pass\n"
         "def test_2():\n"
         "    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "    size = os.path.getsize(os.environ['RECAPTURE_OUTCOMES'])\n"
+        "    size = os.path.getsize('../round/outcomes.jsonl')\n"
         "    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, size + 5))\n"
         "def test_3(): pass\n",
     )
@@ -233,6 +336,7 @@ def test_workers_of_xdist_report_the_same(project, monkeypatch):
     alone = round_of(project, ("pytest", "-q"), name="alone").run(Interpreter.here())
     spread = round_of(project, ("pytest", "-q", "-p", "xdist", "-n", "2"), name="spread").run(Interpreter.here())
     assert outcomes(spread) == outcomes(alone)
+    assert spread.prefix == alone.prefix == sys.prefix
     by_test = [{row.test: row.failure for row in result.tests if row.outcome != "died"} for result in (alone, spread)]
     assert by_test[0] == by_test[1]
 

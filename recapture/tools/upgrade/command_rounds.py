@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
@@ -19,7 +20,7 @@ from recapture.base.locks import locked
 from recapture.images.command_container import CommandContainer
 from recapture.images.interpreter import Interpreter
 from recapture.tools.upgrade.compile_counts import Count
-from recapture.tools.upgrade.places import Place, Places
+from recapture.tools.upgrade.places import HERE, Place, Places
 from recapture.tools.upgrade.rounds import DISCARDED, KEY, Round, RoundResult
 from recapture.tools.upgrade.sources import Sources, named_files
 
@@ -93,13 +94,17 @@ class CommandRounds:
         """Run a round at a place. If sources changed meanwhile, it runs once more, with what is there then.
 
         What is written in that run again, the command itself writes, and it is no edit as long as each run of the whole
-        command writes it. No later call takes a round for complete in which something else changed.
+        command writes it. No later call takes a round for complete in which something else changed. Raises UsageError
+        if pytest ran in another environment.
         """
         round_ = replace(round_, key=self._key(place, round_.only, round_.count))  # an earlier round may have edits
         complete = self.complete(place, round_)
         if complete is not None:
             return complete
         result = round_.run(interpreter)
+        if problem := _of_another_python(place, result, interpreter):
+            round_.rekey(DISCARDED)
+            raise UsageError(problem)
         before, after = self._sources[place.name], self._read()
         if round_.only is None:
             self._note_written(place, self._written.get(place.name, set()) & before.rewritten(after))
@@ -158,6 +163,21 @@ class CommandRounds:
                 if _NAME.fullmatch(folder.name) and (folder / KEY).is_file():
                     shutil.rmtree(folder, ignore_errors=True)
             yield
+
+
+def _of_another_python(place: Place, result: RoundResult, interpreter: Interpreter | CommandContainer) -> str:
+    """Return that pytest ran outside the environment of its place, whose torch it does not have; empty if it did not.
+
+    The Python of this process is no such environment: the command may name any other.
+    """
+    if not isinstance(interpreter, Interpreter) or place.name == HERE or not result.prefix:
+        return ""
+    if os.path.realpath(result.prefix) == os.path.realpath(interpreter.variables.get("VIRTUAL_ENV", "")):
+        return ""
+    return (
+        f"pytest ran in {result.prefix} and not in the environment of the release: "
+        "name pytest itself, without what has an environment of its own, such as `uv run`, tox or nox"
+    )
 
 
 def _choice(only: Collection[str] | None, count: tuple[Count, ...]) -> str:

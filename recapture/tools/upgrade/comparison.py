@@ -78,15 +78,22 @@ class TestHistory:
     def __init__(self) -> None:
         self._outcomes: dict[str, list[TestOutcome]] = {}
         self._unlike: set[str] = set()
+        self._whole_runs: list[set[str]] = []
 
     @property
     def tests(self) -> list[str]:
         """The ids of all tests, sorted."""
         return sorted(self._outcomes)
 
-    def add(self, outcomes: Iterable[TestOutcome], unlike: Iterable[str] = ()) -> None:
-        """Add a run; `unlike` are tests that disagreed with themselves within it."""
-        for outcome in outcomes:
+    def add(self, outcomes: Iterable[TestOutcome], unlike: Iterable[str] = (), *, whole: bool = True) -> None:
+        """Add a run; `unlike` are tests that disagreed with themselves within it.
+
+        A run that was asked for some of the tests is not `whole`.
+        """
+        rows = list(outcomes)
+        if whole:
+            self._whole_runs.append({row.test for row in rows})
+        for outcome in rows:
             if outcome.outcome != NOT_RUN or outcome.test not in self._outcomes:
                 self._outcomes.setdefault(outcome.test, []).append(outcome)
         self._unlike.update(unlike)
@@ -101,9 +108,10 @@ class TestHistory:
         return {outcome.failure.signature for outcome in self._outcomes.get(test, []) if outcome.failure is not None}
 
     def is_flaky(self, test: str) -> bool:
-        """Whether a test does not end alike each time; why it fails may differ."""
+        """Whether a test is not collected each time, or does not end alike; why it fails may differ."""
         kinds = {kind_of(outcome.outcome) for outcome in self._outcomes.get(test, []) if outcome.outcome != NOT_RUN}
-        return test in self._unlike or len(kinds) > 1
+        missing = test in self._outcomes and any(test not in run for run in self._whole_runs)
+        return test in self._unlike or len(kinds) > 1 or missing
 
     @property
     def flaky(self) -> list[str]:
@@ -223,6 +231,11 @@ def suspects(changes: Iterable[Change]) -> list[str]:
     """Return the tests that are to run again before they are blamed on a release."""
     blamed: tuple[Category, ...] = ("newly_failing", "failing_differently")
     return [change.test for change in changes if change.category in blamed and change.after != "uncollected"]
+
+
+def lost(changes: Iterable[Change]) -> list[str]:
+    """Return the tests that are not collected any more: what collects them may disagree with itself."""
+    return [change.test for change in changes if change.category == "not_collected"]
 
 
 def new_warnings(old: Iterable[Warned], new: Iterable[Warned]) -> list[Warned]:

@@ -124,6 +124,7 @@ class _RawFailure(msgspec.Struct):
 class _Line(msgspec.Struct):
     """Any line: see `recapture.tools.upgrade.pytest_outcomes`."""
 
+    prefix: str | None = None
     collected: list[str] | None = None
     start: str | None = None
     test: str | None = None
@@ -145,7 +146,8 @@ class OutcomeFile:
     """The file of outcomes of one round, read as it grows; lines that a kill or a full disk cut are skipped.
 
     `root` is the folder of the user's code. `running` are the tests that began and did not end, with the number of
-    times that they began. `finish` is pytest's exit status, None until it ends by itself and not by a test.
+    times that they began. `finish` is pytest's exit status, None until it ends by itself and not by a test. `prefix` is
+    the folder of the Python that runs pytest.
     """
 
     path: Path
@@ -158,6 +160,7 @@ class OutcomeFile:
     warnings: dict[Warned, None] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
     finish: int | None = None
+    prefix: str = ""
     _offset: int = 0
     _failures: dict[bytes, Failure] = field(default_factory=dict)
 
@@ -214,6 +217,8 @@ class OutcomeFile:
             )
         elif line.warning is not None:
             self.warnings[Warned(category=line.warning, message=one_line(scrub(line.message)))] = None
+        elif line.prefix is not None:
+            self.prefix = line.prefix
         elif line.finish is not None:
             # A test that ends pytest has no outcome, and those after it have not run.
             self.finish = None if line.interrupted and self.running else line.finish

@@ -2,22 +2,25 @@
 
 It is copied into a folder of its own and runs in the environment of a release, so that it needs pytest 7 or newer and
 nothing else. ``RECAPTURE_OUTCOMES`` is the file. ``RECAPTURE_SELECT`` is a JSON file ``{"only": …, "without": […]}`` of
-test ids: those to run alone, or null for all, and those to leave out. Every line of the outcomes is one JSON object;
-its first key says what it is about:
+test ids: those to run alone, or null for all, and those to leave out. Both names, and the options for this pytest, are
+taken out of the environment again: a test may itself run pytest. Every line of the outcomes is one JSON object; its
+first key says what it is about:
 
+- ``prefix``: the folder of the Python that runs pytest, as ``sys.prefix`` has it
 - ``collected``: ids of the tests that the command asked for, also those that the selection leaves out
 - ``start``: the id of a test that begins
 - ``test``: the id of a test that ended, with its outcome and seconds, and its failure
 - ``uncollected``: the id of a file or class that could not be collected, with its failure
 - ``warning``: the category, message and file of a warning about something deprecated
 - ``finish``: the exit status of pytest, after the last test; ``interrupted`` if code under test ended pytest, as by
-  ``pytest.exit`` or Ctrl-C
+  ``pytest.exit``, Ctrl-C or what pytest itself cannot handle
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OUTCOMES, SELECT = "RECAPTURE_OUTCOMES", "RECAPTURE_SELECT"
+
+OPTIONS = "--continue-on-collection-errors --maxfail=0"
+"""What ``PYTEST_ADDOPTS`` ends with: a file that cannot be imported, or a failure where the project's own settings have
+``-x``, would otherwise keep every other test from running. What is typed counts more."""
 
 LONGEST = 20_000
 """Characters of the longest message that is written."""
@@ -39,6 +46,9 @@ IDS_A_LINE = 500
 
 CANNOT_WRITE = 74
 """Exit status of pytest where the outcomes cannot be written, as EX_IOERR of sysexits.h."""
+
+INTERNAL_ERROR = 3
+"""Exit status of pytest where it or a plugin failed: a test that was running is to blame."""
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for each line
 
@@ -77,22 +87,44 @@ def pytest_exception_interact(node: Any, call: Any, report: Any) -> None:  # noq
         report.recapture_failure = failure_of(call.excinfo)
 
 
+@pytest.hookimpl(trylast=True)  # a conftest may start pytest anew here, which then needs the environment
 def pytest_configure(config: Any) -> None:
     """Write outcomes from the main process; a worker of xdist sends it its reports."""
-    path = os.environ.get(OUTCOMES)
+    worker = getattr(config, "workerinput", {}).get("workerid", "")
+    path, select = os.environ.get(OUTCOMES), os.environ.get(SELECT, "")
+    if worker or getattr(config.option, "dist", "no") == "no":  # else xdist starts its workers with it
+        taken = _leave_environment()
+        config.add_cleanup(lambda: os.environ.update(taken))  # a program may call pytest once more
     if path and not config.pluginmanager.has_plugin("recapture outcomes"):
-        worker = getattr(config, "workerinput", {}).get("workerid", "")
-        config.pluginmanager.register(_Selection(path, writes=worker in ("", "gw0")), "recapture selection")
+        config.pluginmanager.register(_Selection(path, select, writes=worker in ("", "gw0")), "recapture selection")
         if not worker:
             config.pluginmanager.register(_Outcomes(path), "recapture outcomes")
+
+
+def _leave_environment() -> dict[str, str]:
+    """Take what is for this pytest alone out of the environment that its tests see; return what this changed."""
+    names = (OUTCOMES, SELECT, "PYTEST_PLUGINS", "PYTEST_ADDOPTS")
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    for name, value in before.items():
+        own = {"PYTEST_PLUGINS": __name__, "PYTEST_ADDOPTS": OPTIONS}.get(name, value)
+        if value.endswith(own):
+            os.environ[name] = value[: -len(own)].rstrip(", ")
+        if not os.environ[name]:
+            del os.environ[name]
+    return before
+
+
+def _written(text: str) -> str:
+    """Return a text as the file has it: half of a surrogate pair, which is no text in any file, is a question mark."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 class _File:
     """The file of outcomes; what a fork of this process would write is left out."""
 
     def __init__(self, path: str) -> None:
-        self._process = os.getpid()
-        self._handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._process, self._path = os.getpid(), path
+        self._open()
         size = os.fstat(self._handle).st_size
         if size and os.pread(self._handle, 1, size - 1) != b"\n":  # a killed process left half a line
             self._append(b"\n")
@@ -100,22 +132,37 @@ class _File:
     def write(self, **fields: Any) -> None:
         """Append one line, or end pytest: no further outcome could be kept."""
         if os.getpid() == self._process:
-            # A message may have half of a surrogate pair, which is no text in any file.
-            self._append(_encode(fields).encode(errors="replace") + b"\n")
+            self._append(_written(_encode(fields)).encode() + b"\n")
+
+    def _open(self) -> None:
+        self._handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._identity = _identity(self._handle)
 
     def _append(self, line: bytes) -> None:
         try:
+            if _identity(self._handle) != self._identity:  # a test closed it, and another file may have its number
+                self._open()
             if os.write(self._handle, line) < len(line):
                 raise OSError("no space left on device")
         except OSError as error:
             pytest.exit(f"recapture: the outcomes cannot be written: {error}", returncode=CANNOT_WRITE)
 
 
+def _identity(handle: int) -> tuple[int, int]:
+    """Return which file a descriptor is of; zeros if it is closed."""
+    try:
+        facts = os.fstat(handle)
+    except OSError:
+        return 0, 0
+    return facts.st_dev, facts.st_ino
+
+
 class _Selection:
     """Notes which tests were asked for, and leaves out those that need not run."""
 
-    def __init__(self, path: str, *, writes: bool) -> None:
+    def __init__(self, path: str, select: str, *, writes: bool) -> None:
         self._file = _File(path) if writes else None
+        self._select = select
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
@@ -123,14 +170,15 @@ class _Selection:
         for place in range(0, len(ids), IDS_A_LINE):
             if self._file is not None:
                 self._file.write(collected=ids[place : place + IDS_A_LINE])
-        path = os.environ.get(SELECT)
-        if not path:
+        if not self._select:
             return
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - as old releases of Python read it fastest
+        with open(self._select, encoding="utf-8") as file:  # noqa: PTH123 - as old releases of Python read it fastest
             choice = json.load(file)
         only = None if choice["only"] is None else frozenset(choice["only"])
         without = frozenset(choice["without"])
-        chosen = [item for item in items if item.nodeid not in without and (only is None or item.nodeid in only)]
+        chosen = [
+            item for item in items if (name := _written(item.nodeid)) not in without and (only is None or name in only)
+        ]
         if len(chosen) < len(items):
             names = {id(item) for item in chosen}
             config.hook.pytest_deselected(items=[item for item in items if id(item) not in names])
@@ -142,6 +190,7 @@ class _Outcomes:
 
     def __init__(self, path: str) -> None:
         self._file = _File(path)
+        self._file.write(prefix=sys.prefix)
         self._reports: dict[str, list[Any]] = {}
         self._warnings: set[tuple[str, str, str]] = set()
         self._interrupted = False
@@ -182,7 +231,8 @@ class _Outcomes:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: Any) -> None:
-        self._file.write(finish=int(exitstatus), interrupted=self._interrupted)
+        interrupted = self._interrupted or int(exitstatus) == INTERNAL_ERROR
+        self._file.write(finish=int(exitstatus), interrupted=interrupted)
 
 
 def _outcome(reports: list[Any]) -> str:

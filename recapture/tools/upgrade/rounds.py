@@ -33,6 +33,9 @@ from recapture.tools.upgrade.started import start
 OUTCOMES_VARIABLE, SELECT_VARIABLE, CANNOT_WRITE = "RECAPTURE_OUTCOMES", "RECAPTURE_SELECT", 74
 """The names and the exit status of `pytest_outcomes`, which is not imported, because it needs pytest."""
 
+PYTEST_OPTIONS = "--continue-on-collection-errors --maxfail=0"
+"""What pytest's options end with, as `pytest_outcomes` says."""
+
 COUNTS_VARIABLE, COUNT_VARIABLE = "RECAPTURE_COUNTS", "RECAPTURE_COUNT"
 """The names of `process_counts`, which is not imported, because it is Python's own ``sitecustomize``."""
 
@@ -90,6 +93,8 @@ class RoundResult(msgspec.Struct, frozen=True, kw_only=True):
     memory: int = 0
     deaths: int = 0
     counts: CompileCounts | None = None
+    prefix: str = ""
+    """The folder of the Python that ran pytest, as `sys.prefix` has it; empty if no pytest ran."""
 
 
 class _End(NamedTuple):
@@ -217,8 +222,7 @@ class Round:
         own = dict(variables)
         path = [str(self.folder / "plugin"), *filter(None, [own.get("PYTHONPATH")])]
         plugins = [*filter(None, [own.get("PYTEST_PLUGINS")]), "recapture_outcomes"]
-        # A file that cannot be imported would otherwise keep every other test from running.
-        options = [*filter(None, [own.get("PYTEST_ADDOPTS")]), "--continue-on-collection-errors"]
+        options = [*filter(None, [own.get("PYTEST_ADDOPTS")]), PYTEST_OPTIONS]
         own |= {"PYTHONPATH": os.pathsep.join(path), "PYTEST_PLUGINS": ",".join(plugins)}
         own |= {"PYTEST_ADDOPTS": " ".join(options), OUTCOMES_VARIABLE: str(self.folder / _OUTCOMES)}
         own[SELECT_VARIABLE] = str(self.folder / _SELECT)
@@ -253,6 +257,7 @@ class Round:
             seconds=round(seconds, 2),
             memory=self._memory(),
             deaths=deaths,
+            prefix=outcomes.prefix,
             counts=read_counts(self.folder / _COUNTS, self.root) if self.count else None,
         )
 

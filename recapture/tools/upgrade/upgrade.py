@@ -19,6 +19,7 @@ from recapture.tools.upgrade.comparison import (
     TestHistory,
     compare,
     grouped,
+    lost,
     new_warnings,
     suspects,
 )
@@ -47,6 +48,8 @@ class PlaceResult(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     status: int = 0
     rounds: tuple[RoundResult, ...] = ()
+    whole_runs: int = 1
+    """How many of the rounds, the first ones, are of the whole command."""
     new_runs: int = 0
     """Runs of the whole command that this call has made, and no earlier one."""
 
@@ -55,9 +58,9 @@ class PlaceResult(msgspec.Struct, frozen=True, kw_only=True):
         """The outcomes of each test in all runs."""
         history = TestHistory()
         for number, result in enumerate(self.rounds):
-            # Only the first run says what became of the whole command where the later ones run a few tests.
-            rows = result.tests if number == 0 else [row for row in result.tests if row.outcome != NOT_RUN]
-            history.add(rows, result.unlike)
+            # A test that a later round did not run may not have been asked for.
+            rows = result.tests if number < self.whole_runs else [row for row in result.tests if row.outcome != NOT_RUN]
+            history.add(rows, result.unlike, whole=number < self.whole_runs)
         return history
 
     @property
@@ -99,6 +102,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     def bad(self) -> list[Change]:
         """The changes for the worse."""
         return [change for change in self.changes if change.category in BAD]
+
+    @property
+    def not_run(self) -> int:
+        """The number of tests that ran in the baseline and did not run here."""
+        return sum(change.category == "not_run" and change.before != NOT_RUN for change in self.changes)
 
     @property
     def worse_frames(self) -> list[FrameChange]:
@@ -161,6 +169,8 @@ class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
                 parts += [more] if comparison.worse_frames else []
             else:
                 parts.append(f"nothing is worse on {comparison.name}")
+            if comparison.not_run:
+                parts.append(f"{plural(comparison.not_run, 'test')} did not run on {comparison.name}")
         flaky = f"; {plural(len(self.flaky), 'flaky test')}, blamed on no release" if self.flaky else ""
         return "; ".join(parts or ["only the baseline was asked for, so that nothing is compared"]) + flaky
 
@@ -251,6 +261,7 @@ class Upgrade:
             problem=problem,
             status=status,
             rounds=rounds,
+            whole_runs=len(rounds),
             new_runs=new_runs,
         )
 
@@ -275,15 +286,19 @@ class Upgrade:
         return self.rounds.at(place, name, only=only, count=("compiled",) if self.frames and only is None else ())
 
     def _confirmed(self, results: list[PlaceResult]) -> list[PlaceResult]:
-        """Return the results with further runs of the tests that look worse, on both sides."""
+        """Return the results with further runs of the tests that look worse, on both sides.
+
+        Where a test is not collected, the baseline has done so in each of its runs.
+        """
         by_name = {place.name: place for place in self.chosen}
-        tests = {
-            result.name: suspects(self._compared(self._baseline_of(results, result), result).changes)
+        changes = {
+            result.name: self._compared(self._baseline_of(results, result), result).changes
             for result in results
             if result.rounds
         }
+        tests = {name: sorted({*suspects(rows), *lost(rows)}) for name, rows in changes.items()}
         if self.saved is None and results[0].rounds:
-            tests[results[0].name] = sorted({test for names in tests.values() for test in names})
+            tests[results[0].name] = sorted({test for rows in changes.values() for test in suspects(rows)})
         confirmed = []
         for result in results:
             names = tests.get(result.name, [])
@@ -375,5 +390,8 @@ def _unknown_frames(old: PlaceResult, new: PlaceResult) -> str:
 def _whole_failure(result: PlaceResult) -> str:
     """Return why a command fails in an environment before it runs any test; empty if it does not."""
     history = result.history
-    row = history.outcome(COMMAND) if history.tests == [COMMAND] else None
+    tests = [test for test in history.tests if test != COMMAND]
+    if tests and all((row := history.outcome(test)) and row.outcome == NOT_RUN for test in tests):
+        return f"pytest collects {plural(len(tests), 'test')} and runs none"
+    row = None if tests else history.outcome(COMMAND)
     return row.failure.sentence if row is not None and row.failure is not None else ""

@@ -94,11 +94,11 @@ def slow_down(subject: Any, pause: float, device: str) -> None:
 def collect(device: str, pairs: int, processes: int, seconds: float, planted: float) -> list[list[dict[str, Any]]]:
     """Return, for every pair, the measurements of each process."""
     spawn = multiprocessing.get_context("spawn")
-    told = []
+    by_process = []
     for process in range(processes):  # one at a time, because they would disturb each other
         with spawn.Pool(1) as pool:
-            told.append(pool.apply(measure, (device, seconds, process, planted, pairs)))
-    return [[process[pair] for process in told] for pair in range(pairs)]
+            by_process.append(pool.apply(measure, (device, seconds, process, planted, pairs)))
+    return [[process[pair] for process in by_process] for pair in range(pairs)]
 
 
 def report(title: str, pairs: list[list[dict[str, Any]]], expected: float) -> None:

@@ -127,12 +127,12 @@ def _suite(
 ) -> Finished:
     """Measure one suite."""
     suite = SuiteFile(info.name, Path(info.path))
-    written = {key: row for key, row in recorded.items() if key[0].startswith(f"{info.name}::")}
-    if not written:
-        ran = _run(pool, [suite], [], compilers, folder / f"written {info.name}")
-        written = {(row.case, row.compiler): row for row in ran}
+    as_written = {key: row for key, row in recorded.items() if key[0].startswith(f"{info.name}::")}
+    if not as_written:
+        records = _run(pool, [suite], [], compilers, folder / f"written {info.name}")
+        as_written = {(row.case, row.compiler): row for row in records}
     meant: dict[str, list[str]] = {}
-    for (address, how), row in written.items():
+    for (address, how), row in as_written.items():
         if row.verdict is Verdict.SPECIALIZED and how in compilers and how != "eager":
             meant.setdefault(address, ["eager"]).append(how)
     known: dict[str, Prepared] = {}
@@ -159,8 +159,8 @@ def _suite(
     rows = []
     for record in derived:
         address = addresses[record.case.split("::")[0]]
-        if (address, record.compiler) in written:
-            rows.append(_row(address, record, written[address, record.compiler], known[address]))
+        if (address, record.compiler) in as_written:
+            rows.append(_row(address, record, as_written[address, record.compiler], known[address]))
     return Finished(
         info.name,
         rows,
@@ -171,19 +171,19 @@ def _suite(
     )
 
 
-def _row(address: str, record: Record, written: Record, prepared: Prepared) -> Row:
+def _row(address: str, record: Record, as_written: Record, prepared: Prepared) -> Row:
     accepted = (*prepared.inputs, *prepared.other_ranks)
     names = (*accepted, *prepared.must_raise)
     number = (record.input or "").partition("[")[2].rstrip("]")
     return Row(
         address,
         record.compiler,
-        str(written.verdict),
+        str(as_written.verdict),
         str(record.verdict),
         names[int(number)] if number.isdigit() else record.input or "",
         number.isdigit() and int(number) >= len(accepted),
         explain(record, 160),
-        explain(written, 160),
+        explain(as_written, 160),
     )
 
 

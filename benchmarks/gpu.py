@@ -69,14 +69,14 @@ def measure(suites: tuple[str, ...], root: Path, *, shares: bool) -> tuple[Path,
 def main() -> int:
     """Check, measure and print."""
     status = subprocess.run([sys.executable, "-m", "pytest", "-q", *TESTS], cwd=REPOSITORY, check=False).returncode
-    written = {}
+    contents = {}
     with tempfile.TemporaryDirectory(prefix="recapture-benchmark-") as directory:
         for shares in (False, True):
             records, seconds, counted = measure(tuple(sys.argv[1:]), Path(directory, str(shares)), shares=shares)
-            written[shares] = records.read_bytes()
+            contents[shares] = records.read_bytes()
             how = "shared processes" if shares else "a process for each cell"
             print(f"{how}: {seconds:.1f} s, cells {dict(counted)}", flush=True)
-    same = written[False] == written[True]
+    same = contents[False] == contents[True]
     print("records: the same bytes" if same else "records: DIFFERENT")
     start = [sys.executable, str(REPOSITORY / "benchmarks" / "start.py"), "--device", "cuda", "--runs", "3"]
     subprocess.run(start, cwd=REPOSITORY, check=False)

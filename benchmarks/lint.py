@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from benchmarks.lint_targets import HELD_OUT, LETTERS, TUNED_ON, lines_of, made
+from benchmarks.lint_targets import HELD_OUT, LETTERS, TUNED_ON, lines_of, target_at
 from benchmarks.record_lines import read_lines
 from benchmarks.side_by_side import append_row, run_parts
 from recapture.base.errors import RecaptureError
@@ -125,7 +125,7 @@ def check_targets(file: Path, names: tuple[str, ...], compilers: tuple[str, ...]
 def warnings_of(target: str, linter: Linter) -> list[LintWarning]:
     """Return the warnings about the code of a target: of its function or class, and of what it calls in its file."""
     place = all_targets()[target]
-    built = made(place.line, place.file)
+    built = target_at(place.line, place.file)
     code: Any = built if inspect.isroutine(built) else type(built).forward
     code = inspect.unwrap(getattr(code, "__func__", code))
     path = Path(inspect.getsourcefile(code) or "")
@@ -202,32 +202,32 @@ def table(checked: list[Checked], file: Path) -> str:
         for name, row in cells.items()
         if row.verdict in {*map(str, SILENTLY_WRONG)}
     }
-    ran = {
+    cells_run = {
         (target, name)
         for target, cells in rows.items()
         for name, row in cells.items()
         if row.verdict not in ("error", "not_applicable", "timeout", "crash", "oom", "unstable")
     }
     of_behaviour: dict[str, Counter[str]] = defaultdict(Counter)
-    told = set()
+    warned_cells = set()
     for told_of in announced(rows):
         cell = (told_of.target, told_of.compiler)
         for warning in told_of.warnings:
             of_behaviour[warning.behaviour]["warnings"] += 1
             of_behaviour[warning.behaviour]["confirmed"] += cell in wrong
-            of_behaviour[warning.behaviour]["undecided"] += cell not in ran
-            told.add(cell)
+            of_behaviour[warning.behaviour]["undecided"] += cell not in cells_run
+            warned_cells.add(cell)
     names = list(dict.fromkeys(name for cells in rows.values() for name in cells))
     lines = []
     for name in [*names, "all"]:
         bad = {cell for cell in wrong if name in (cell[1], "all")}
-        warned = {cell for cell in told if name in (cell[1], "all")}
-        decided = warned & ran
+        warned = {cell for cell in warned_cells if name in (cell[1], "all")}
+        decided = warned & cells_run
         lines.append(
             [
                 code_span(name),
                 str(len(warned)),
-                str(len(warned - ran)),
+                str(len(warned - cells_run)),
                 _share(len(decided & bad), len(decided)),
                 str(len(bad)),
                 _share(len(bad & warned), len(bad)),
@@ -241,9 +241,9 @@ def table(checked: list[Checked], file: Path) -> str:
     missed = [
         f"- `{target}` {name}: on {', '.join(rows[target][name].wrong_on[:3])}: "
         f"{shorten(one_line(rows[target][name].differences[0]), 140) if rows[target][name].differences else ''}"
-        for target, name in sorted(wrong - told)
+        for target, name in sorted(wrong - warned_cells)
     ]
-    false = sorted({cell for cell in told if cell not in wrong})
+    false = sorted({cell for cell in warned_cells if cell not in wrong})
     return "\n\n".join(
         [
             f"{len(rows)} functions and modules, {sum(map(len, rows.values()))} cells.",

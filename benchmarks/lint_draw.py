@@ -26,7 +26,7 @@ import click
 import torch
 from torch.utils._pytree import tree_leaves
 
-from benchmarks.lint_targets import TUNED_ON, made
+from benchmarks.lint_targets import TUNED_ON, target_at
 from recapture.cases.own_code import tensor_from
 from recapture.cases.target import parse_input
 
@@ -194,11 +194,11 @@ def main(seed: int, libraries: tuple[str, ...]) -> None:
     warnings.simplefilter("ignore")
     lines = TUNED_ON.read_text("utf-8").splitlines()
     known = {line.split(" ")[0] for line in lines}
-    seen = set()
+    drawn_sources = set()
     for number, line in enumerate(lines, 1):
         if line and not line.startswith("#"):
             with contextlib.suppress(Exception):
-                seen.add(source_of(made(number)))
+                drawn_sources.add(source_of(target_at(number)))
     print(f"# Drawn by `python -m benchmarks.lint_draw --seed {seed}`; no pattern was written with these.")
     for library in libraries:
         share = SHARES[library]
@@ -217,12 +217,12 @@ def main(seed: int, libraries: tuple[str, ...]) -> None:
                 try:
                     source = source_of(target)
                     with time_limit(SECONDS * 10), contextlib.redirect_stdout(io.StringIO()):
-                        line = "" if source in seen else target_of(file, name, target)
+                        line = "" if source in drawn_sources else target_of(file, name, target)
                 except Exception:  # noqa: S112 - no source, or too slow
                     continue
                 if line:
                     print(line, flush=True)
-                    seen.add(source)
+                    drawn_sources.add(source)
                     of_file += 1
                     drawn += 1
 

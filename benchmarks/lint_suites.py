@@ -64,7 +64,7 @@ def compared(data: Data, *, without_own: bool) -> Iterator[Compared]:
     """Yield the recorded cells of the suites."""
     behaviours = behaviours_by_case(data)
     for case, facts in data.cases.items():
-        alike = {other for name in behaviours.get(case, ()) for other in data.behaviours[name].cases}
+        alike = {sibling for name in behaviours.get(case, ()) for sibling in data.behaviours[name].cases}
         if without_own:
             alike.discard(case)
         for compiler in facts.cells:
@@ -73,7 +73,7 @@ def compared(data: Data, *, without_own: bool) -> Iterator[Compared]:
             for place, release in enumerate(data.releases):
                 known = outcomes(data, case, compiler, place)
                 if known:
-                    is_announced = any(WRONG in outcomes(data, other, compiler, place) for other in alike)
+                    is_announced = any(WRONG in outcomes(data, sibling, compiler, place) for sibling in alike)
                     yield Compared(
                         case, compiler, release, WRONG in known, is_announced, bool(known & {"right", WRONG})
                     )
@@ -86,11 +86,11 @@ def table(cells: list[Compared], column: str) -> str:
     for name in [*names, "all"]:
         chosen = [cell for cell in cells if name in (getattr(cell, column), "all")]
         wrong = sum(cell.is_wrong for cell in chosen)
-        both = sum(cell.is_wrong and cell.is_announced for cell in chosen)
+        right_warnings = sum(cell.is_wrong and cell.is_announced for cell in chosen)
         decided = sum(cell.is_announced and cell.is_decided for cell in chosen)
         if wrong:
-            confirmed = f"{100 * both / decided:.0f} %" if decided else "–"
-            rows.append([code_span(name), str(decided), confirmed, str(wrong), f"{100 * both / wrong:.0f} %"])
+            confirmed = f"{100 * right_warnings / decided:.0f} %" if decided else "–"
+            rows.append([code_span(name), str(decided), confirmed, str(wrong), f"{100 * right_warnings / wrong:.0f} %"])
     return table_markdown(Table([column, "with a warning", "confirmed", "silently wrong", "announced"], rows, "lrrrr"))
 
 

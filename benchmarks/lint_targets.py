@@ -25,7 +25,7 @@ def lines_of(file: Path) -> list[str]:
     return file.read_text("utf-8").splitlines()
 
 
-def made(line: int, file: Path = TUNED_ON) -> Any:
+def target_at(line: int, file: Path = TUNED_ON) -> Any:
     """Return the module or function that a line names, counted from one."""
     place, _, expression = lines_of(file)[line - 1].split(" ")[0].partition(":")
     return eval(expression, vars(importlib.import_module(place)))  # noqa: S307 - an expression of our own file
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Callable[[], Any]:
         raise AttributeError(name)
 
     def make() -> Any:
-        return made(int(name[1:]), files[name[0]])
+        return target_at(int(name[1:]), files[name[0]])
 
     make.__name__ = name
     return make

@@ -114,8 +114,8 @@ def disagreements(generation: Generation, plain: dict[tuple[str, str], str]) -> 
 def reason_of(disagreement: Disagreement) -> str | None:
     """Return why the two disagree; None if nobody knows."""
     record = disagreement.record
-    shown = record.differences[0].kind if record.differences else str(record.verdict)
-    return next((known.why for known in KNOWN if shown in known.judged and known.plain in disagreement.plain), None)
+    kind = record.differences[0].kind if record.differences else str(record.verdict)
+    return next((known.why for known in KNOWN if kind in known.judged and known.plain in disagreement.plain), None)
 
 
 def main() -> int:

@@ -67,18 +67,18 @@ CAPTURES: dict[str, Callable[..., Any]] = {
 """What each compiler does, by its name."""
 
 
-def outcome(made: Any, capture: Callable[..., Any]) -> str:
+def outcome(declared: Any, capture: Callable[..., Any]) -> str:
     """Return ``pass``, ``wrong: …`` or ``error: …`` of one program."""
     import torch
 
-    inputs = [make for _, make in made.inputs()]
+    inputs = [make for _, make in declared.inputs()]
     torch.manual_seed(1)
     try:
-        captured = capture(made.target, inputs[0]())
+        captured = capture(declared.target, inputs[0]())
     except Exception as error:
         return f"error: {type(error).__name__}"
     for make in inputs:
-        expected = _called(made.target, make())
+        expected = _called(declared.target, make())
         actual = _called(captured, make())
         if isinstance(actual, Exception):
             if not isinstance(expected, Exception):
@@ -141,9 +141,9 @@ def check_file(path: Path, compilers: Iterable[str]) -> Iterator[tuple[str, str,
     """Yield program, compiler and outcome for all programs of a file, in this process."""
     warnings.simplefilter("ignore")
     namespace = runpy.run_path(str(path), run_name="generated")
-    for made in namespace["__recapture_cases__"]:
+    for declared in namespace["__recapture_cases__"]:
         for compiler in compilers:
-            yield made.name, compiler, outcome(made, CAPTURES[compiler])
+            yield declared.name, compiler, outcome(declared, CAPTURES[compiler])
 
 
 def warm_up() -> None:

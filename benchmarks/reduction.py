@@ -52,11 +52,11 @@ def cells(directory: Path) -> list[Record]:
     # A sample that looks random and is the same every time.
     others.sort(key=lambda record: hashlib.sha256(record.cell.encode()).hexdigest())
     chosen = [*family, *others[:SAMPLE]]
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     ranks = []
     for record in chosen:
-        seen[record.case] = seen.get(record.case, -1) + 1
-        ranks.append(seen[record.case])
+        counts[record.case] = counts.get(record.case, -1) + 1
+        ranks.append(counts[record.case])
     return [record for _, record in sorted(zip(ranks, chosen, strict=True), key=lambda pair: pair[0])]
 
 

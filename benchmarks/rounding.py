@@ -66,9 +66,13 @@ def rounded(result: Any, dtype: torch.dtype) -> Any:
     )
 
 
-def leaves(seen: Snapshot) -> list[Snapshot]:
+def leaves(snapshot: Snapshot) -> list[Snapshot]:
     """Return the tensors in a described value."""
-    return [seen] if seen.tensor is not None else [leaf for _, part in seen.children or () for leaf in leaves(part)]
+    return (
+        [snapshot]
+        if snapshot.tensor is not None
+        else [leaf for _, part in snapshot.children or () for leaf in leaves(part)]
+    )
 
 
 def compare(
@@ -90,7 +94,7 @@ def compare(
 
     tally.comparisons += 1
     before, different, blamed = len(cache), False, False
-    asked = 0
+    runs = 0
     for index, (own, changed) in enumerate(zip(leaves(snapshot_of(eager)), leaves(snapshot_of(other)), strict=True)):
         if same_bits(own, changed):
             continue
@@ -104,11 +108,11 @@ def compare(
         if not explained(own, changed, sample):
             blamed = True
             print("BLAMED", tally, f"output {index}", file=sys.stderr)
-        asked = max(asked, len(numbers))
+        runs = max(runs, len(numbers))
         tally.worst = max(tally.worst, largest_ratio(own, changed, [run(number)[index] for number in numbers]))
     tally.different += different
     tally.blamed += blamed
-    tally.runs += asked
+    tally.runs += runs
     if len(cache) > before:
         tally.milliseconds += (time.perf_counter() - start) * 1e3
 

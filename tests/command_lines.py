@@ -19,9 +19,9 @@ def refused(capfd):
 
     def run(*arguments: object, status: int = 2) -> str:
         capfd.readouterr()
-        got = _run([str(argument) for argument in arguments])
+        exit_status = _run([str(argument) for argument in arguments])
         err = capfd.readouterr().err
-        assert got == status, err
+        assert exit_status == status, err
         assert "Traceback" not in err
         assert " cells in " not in err
         line = err.strip().splitlines()[-1]

@@ -188,7 +188,7 @@ def run_document(text: str, folder: Path, environment: dict[str, str] | None = N
     """
     blocks = find_blocks(text)
     check_blocks(blocks)
-    ran = 0
+    blocks_run = 0
     printed = ""
     for block in blocks:
         if "output" in block.marks:
@@ -201,8 +201,8 @@ def run_document(text: str, folder: Path, environment: dict[str, str] | None = N
                 (folder / block.marks["file"]).write_text(block.text)
                 continue
             printed = _run(block, folder, environment or make_environment(folder), SECONDS)
-            ran += 1
-    return ran
+            blocks_run += 1
+    return blocks_run
 
 
 def _run(block: Block, folder: Path, environment: dict[str, str], seconds: float) -> str:

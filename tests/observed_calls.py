@@ -4,7 +4,8 @@ from recapture.judge.compare import Rules, compare
 from recapture.judge.observe import Surroundings, observe_call
 
 
-def seen(function, *args, label="example", **around):
+def observed(function, *args, label="example", **around):
+    """What the judge observes of a call of a function with these arguments."""
     return observe_call(function, label, lambda: args, Surroundings(**around))
 
 
@@ -16,13 +17,13 @@ def texts(differences):
     return [f"{difference.where} {difference.kind}: {difference.detail}" for difference in differences]
 
 
-def verdict(eager, other, **more):
+def compare_values(eager, other, **more):
     """The comparison of two values, each returned by a call."""
-    return compare(seen(lambda: eager), seen(lambda: other), **more)
+    return compare(observed(lambda: eager), observed(lambda: other), **more)
 
 
 def kinds(eager, other, **more):
-    return [(difference.where, difference.kind) for difference in verdict(eager, other, **more).differences]
+    return [(difference.where, difference.kind) for difference in compare_values(eager, other, **more).differences]
 
 
 class Plain:

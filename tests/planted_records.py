@@ -22,6 +22,6 @@ def difference(label, where, kind, sentence, **numbers):
         numbers.setdefault("elements", (int(count[1]), int(count[2])))
     if sentence.startswith("value differs: "):
         numbers.setdefault("elements", (1, 1))
-    made = difference_of(SentenceDifference(label, where, kind, sentence, **numbers))
-    assert made.text is None, f"no fields make {sentence!r}"
-    return made
+    converted = difference_of(SentenceDifference(label, where, kind, sentence, **numbers))
+    assert converted.text is None, f"no fields make {sentence!r}"
+    return converted

@@ -41,10 +41,10 @@ def in_process(address, device="cpu", results=Path("nowhere")):
     """The script of a cell, made in this process; raises UsageError with the one line where there is none."""
     suite, case, compiler = address.rsplit("::", 2)
     (info,) = find_suites((suite,)).suites
-    made = print_cell(CellToPrint(info.name, str(info.path), case, compiler, device, str(results)))
-    if made.error is not None:
-        raise UsageError(made.error)
-    return made.text
+    script = print_cell(CellToPrint(info.name, str(info.path), case, compiler, device, str(results)))
+    if script.error is not None:
+        raise UsageError(script.error)
+    return script.text
 
 
 @pytest.fixture

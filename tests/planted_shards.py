@@ -61,7 +61,7 @@ class PlantedShards:
         """Say how the next runs end."""
         (self.root / "modes").write_text("".join(f"{name}\n" for name in names))
 
-    def asked(self) -> list[list[str]]:
+    def arguments_of_runs(self) -> list[list[str]]:
         """Return the arguments of each run so far."""
         path = self.root / "asked"
         return [line.split("\t") for line in path.read_text().splitlines()] if path.exists() else []
@@ -141,9 +141,9 @@ def planted_run(context, _where, *, results, **_options):
     if mode == "kill complete":
         os.kill(os.getpid(), signal.SIGKILL)
     if mode == "race":  # another attempt at the shard publishes meanwhile
-        other = results.parent.parent / "shards" / results.name.rpartition(".")[0]
-        other.mkdir()
-        (other / "first").touch()
+        other_shards = results.parent.parent / "shards" / results.name.rpartition(".")[0]
+        other_shards.mkdir()
+        (other_shards / "first").touch()
         return 0
     if mode == "3":
         raise EnvironmentUnfitError("planted: unfit")

@@ -51,7 +51,7 @@ def ruling(target, function, *, compiler=None, phases=None, **more):
     return decide(trial)
 
 
-def found(differences):
+def places_and_kinds(differences):
     return [(difference.input, difference.where, difference.kind) for difference in differences]
 
 

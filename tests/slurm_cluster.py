@@ -152,7 +152,7 @@ class Cluster:
 
     def processes(self, index: int) -> list[int]:
         """The processes of a task of an array."""
-        found = []
+        process_ids = []
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 variables = (process / "environ").read_bytes().split(b"\0")
@@ -161,8 +161,8 @@ class Cluster:
             if f"SLURM_CONF={self.variables['SLURM_CONF']}".encode() in variables and (
                 f"SLURM_ARRAY_TASK_ID={index}".encode() in variables
             ):
-                found.append(int(process.name))
-        return found
+                process_ids.append(int(process.name))
+        return process_ids
 
     def stop(self) -> None:
         """End every job and daemon, and remove the folder."""
@@ -201,9 +201,9 @@ def _end(pid: int) -> None:
 def _free_ports(number: int) -> list[int]:
     sockets = [socket.socket() for _ in range(number)]
     try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in sockets]
     finally:
-        for one in sockets:
-            one.close()
+        for listener in sockets:
+            listener.close()

@@ -90,9 +90,11 @@ def test_what_was_typed_is_never_suggested():
 @pytest.mark.parametrize("arguments", [[], ["images"]])
 def test_without_a_subcommand_the_help_is_shown_as_it_is(arguments, capfd):
     _run(arguments)
-    said = capfd.readouterr()
-    assert said.err.startswith("Usage: recapture") or said.out.startswith("Usage: recapture")  # by click's release
-    assert "\n  run  " in said.out + said.err
+    captured = capfd.readouterr()
+    assert captured.err.startswith("Usage: recapture") or captured.out.startswith(
+        "Usage: recapture"
+    )  # by click's release
+    assert "\n  run  " in captured.out + captured.err
 
 
 @pytest.mark.parametrize(
@@ -115,9 +117,9 @@ def test_an_interrupted_command_says_what_it_leaves(command, line, monkeypatch, 
 @pytest.mark.parametrize("command", ["run", "bench"])
 def test_the_help_of_a_command_names_the_value_of_a_number_n(command, capfd):
     assert _run([command, "--help"]) == 0
-    shown = capfd.readouterr().out
-    assert re.search(r"--timeout N +Seconds", shown)
-    assert "RANGE" not in shown
+    help_text = capfd.readouterr().out
+    assert re.search(r"--timeout N +Seconds", help_text)
+    assert "RANGE" not in help_text
 
 
 @pytest.mark.parametrize("command", ["run", "bench"])
@@ -159,7 +161,7 @@ def test_list_names_the_compilers_and_those_that_run_only_when_named(capfd):
     names = [line.split()[0] for line in listed.splitlines()]
     assert names[0] == "eager"
     assert {"compile", "jit.trace", "jit.script", "fx", "make_fx", "export", "aoti", "onnx"} <= set(names)
-    alone = [one.split()[0] for one in re.sub(r"\(.*?\)", "", named).split(",")]
+    alone = [entry.split()[0] for entry in re.sub(r"\(.*?\)", "", named).split(",")]
     assert {"aoti:dynamic", "aoti:checked", "jit.trace:frozen"} <= set(alone) < set(names)
     assert not {"eager", "compile", "aoti", "export:dynamic"} & set(alone)
     assert _run(["list", "--compilers", "--json"]) == 0

@@ -34,13 +34,15 @@ def cases():
 def cases_in(path):
     """Return the names of the functions and classes of a file that `@case` decorates."""
     for node in ast.parse(path.read_text("utf-8")).body:
-        decorators = [ast.unparse(one) for one in getattr(node, "decorator_list", ())]
+        decorators = [ast.unparse(decorator) for decorator in getattr(node, "decorator_list", ())]
         if any(text.startswith("case(") for text in decorators):
             yield node.name
 
 
 def test_every_case_belongs_to_exactly_one_behaviour(cases):
-    belongs = {case: [one.id for one in BEHAVIOURS.shipped.values() if one.holds(case)] for case in cases}
+    belongs = {
+        case: [behaviour.id for behaviour in BEHAVIOURS.shipped.values() if behaviour.holds(case)] for case in cases
+    }
     assert {case: ids for case, ids in belongs.items() if len(ids) != 1} == {}
 
 
@@ -92,18 +94,18 @@ WHOLE = {
 )
 def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, changes, message):
     with pytest.raises(UsageError, match=message) as raised:
-        BEHAVIOURS.load(written(tmp_path, {"one": {**WHOLE, **changes}}))
+        BEHAVIOURS.load(write_behaviours(tmp_path, {"one": {**WHOLE, **changes}}))
     assert "\n" not in str(raised.value)
 
 
 def test_a_pattern_of_two_behaviours_and_an_id_with_capitals_are_refused(tmp_path):
     with pytest.raises(UsageError, match="s::f is in one and in two"):
-        BEHAVIOURS.load(written(tmp_path, {"one": WHOLE, "two": WHOLE}))
+        BEHAVIOURS.load(write_behaviours(tmp_path, {"one": WHOLE, "two": WHOLE}))
     with pytest.raises(UsageError, match="'One' is not an id"):
-        BEHAVIOURS.load(written(tmp_path, {"One": WHOLE}))
+        BEHAVIOURS.load(write_behaviours(tmp_path, {"One": WHOLE}))
 
 
-def written(folder, behaviours):
+def write_behaviours(folder, behaviours):
     """Write behaviours as a file; a JSON string, and a list of them, is TOML as well."""
     lines = []
     for name, fields in behaviours.items():

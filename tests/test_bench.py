@@ -32,7 +32,10 @@ from recapture.tools.speed.speedups import SCHEMA_PATH, Configuration, read_spee
 
 
 def test_every_configuration_has_a_row_with_its_verdict(measured):
-    verdicts = {(one.workload, one.configuration.compiler): str(one.verdict) for one in measured.rows}
+    verdicts = {
+        (measured_row.workload, measured_row.configuration.compiler): str(measured_row.verdict)
+        for measured_row in measured.rows
+    }
     assert verdicts == {
         ("tiny_eval", "eager"): "pass",
         ("tiny_eval", "jit.trace"): "pass",
@@ -53,10 +56,10 @@ def test_every_configuration_has_a_row_with_its_verdict(measured):
 
 
 def test_what_is_not_right_has_no_number(measured):
-    for one in measured.rows:
-        assert (one.measured is not None) == one.right
-        assert bool(one.processes) == one.right
-        assert one.right or one.reason or one.error
+    for measured_row in measured.rows:
+        assert (measured_row.measured is not None) == measured_row.right
+        assert bool(measured_row.processes) == measured_row.right
+        assert measured_row.right or measured_row.reason or measured_row.error
 
 
 def test_failures_say_why(measured):
@@ -70,23 +73,23 @@ def test_failures_say_why(measured):
 
 
 def test_figures_have_an_interval_raw_samples_and_their_conditions(measured):
-    one = row(measured, "tiny_eval", "slower")
-    ratio, low, high = one.measured.speedup
+    slower_row = row(measured, "tiny_eval", "slower")
+    ratio, low, high = slower_row.measured.speedup
     assert low <= ratio <= high
     assert ratio < 0.9  # it does everything twice
-    assert len(one.processes) == 4
-    for process in one.processes:
+    assert len(slower_row.processes) == 4
+    for process in slower_row.processes:
         assert len(process.eager.seconds) == len(process.candidate.seconds) >= 10
         assert process.overhead < 0.5
         assert process.conditions.threads == 1
         assert process.conditions.affinity >= 1
         assert len(process.start.calls) == 4
-    assert one.measured.break_even_cold is None
-    assert one.flags["float32_matmul_precision"] == "highest"
+    assert slower_row.measured.break_even_cold is None
+    assert slower_row.flags["float32_matmul_precision"] == "highest"
 
 
 def test_claims_are_reproduced_or_not(measured):
-    claims = {one.id: one.holds for one in row(measured, "tiny_eval", "fx").claims}
+    claims = {claim.id: claim.holds for claim in row(measured, "tiny_eval", "fx").claims}
     assert claims["X2"] is False
     assert claims["X1"] in (True, None)
 
@@ -115,18 +118,18 @@ def test_a_file_with_a_byte_that_is_no_utf8_is_one_line_and_status_2(tmp_path, c
     with pytest.raises(SystemExit) as left:
         main(["report", str(tmp_path)])
     assert left.value.code == 2
-    [told] = capfd.readouterr().err.strip().splitlines()
-    assert "speedups-cpu.json: " in told
-    assert "0xff" in told
+    [error_line] = capfd.readouterr().err.strip().splitlines()
+    assert "speedups-cpu.json: " in error_line
+    assert "0xff" in error_line
 
 
 def test_an_unreadable_result_is_a_row_with_its_reason():
     result = '{"verdict":"pass","deviations":[{"group":"result","eager":null,"candidate":0,"allowed":0}]}'
     ended = Ended(0, "exit", 0, "call", result, seconds=1, peak_rss=0, stdout="", stderr="", rss_server=0)
     outcomes = OutcomeReader(job.Outcome, timeout=1.0, memory=1, checks=[], explainable=benchmark.explainable)
-    found = outcomes.read(ended)
-    assert (str(found.verdict), found.phase) == ("crash", "call")
-    assert found.reason.startswith("left an unreadable result: Expected `float`, got `null`")
+    outcome = outcomes.read(ended)
+    assert (str(outcome.verdict), outcome.phase) == ("crash", "call")
+    assert outcome.reason.startswith("left an unreadable result: Expected `float`, got `null`")
 
 
 @pytest.mark.parametrize(("where", "phase"), [("repeatable", "reference"), ("gate", "call")])
@@ -136,7 +139,7 @@ def test_memory_that_runs_out_between_the_phases_is_reported_as_oom(where, phase
 
     monkeypatch.setattr(job._Measurement, where, run_out)
     monkeypatch.setattr(job, "keep_caches", lambda *arguments: None)
-    asked = job.Job(
+    bench_job = job.Job(
         model=ModelSpec(name="tiny_eval", path=TINY),
         configuration=Configuration("fx", "fp32"),
         device="cpu",
@@ -147,8 +150,8 @@ def test_memory_that_runs_out_between_the_phases_is_reported_as_oom(where, phase
         compile_threads=1,
         cpu_threads=torch.get_num_threads(),
     )
-    found = job.measure(asked, lambda phase: None)
-    assert (str(found.verdict), found.phase, found.error.type) == ("oom", phase, "MemoryError")
+    outcome = job.measure(bench_job, lambda phase: None)
+    assert (str(outcome.verdict), outcome.phase, outcome.error.type) == ("oom", phase, "MemoryError")
 
 
 def test_variables_that_the_compilers_read_are_reported_with_the_row(warm, tmp_path, monkeypatch):
@@ -157,8 +160,8 @@ def test_variables_that_the_compilers_read_are_reported_with_the_row(warm, tmp_p
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # the run has its own
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
-    [one] = only(tmp_path).rows
-    assert "with TORCHINDUCTOR_MAX_AUTOTUNE_GEMM=1 TRITON_PTXAS_PATH=<path>" in remarks(one)
+    [only_row] = only(tmp_path).rows
+    assert "with TORCHINDUCTOR_MAX_AUTOTUNE_GEMM=1 TRITON_PTXAS_PATH=<path>" in remarks(only_row)
 
 
 def test_what_the_run_sets_itself_is_not_reported(monkeypatch):
@@ -174,16 +177,20 @@ def test_what_the_run_sets_itself_is_not_reported(monkeypatch):
 
 
 def test_another_arithmetic_than_eagers_is_not_called_the_same(measured):
-    one = row(measured, "tiny_eval", "fx")
-    half = msgspec.structs.replace(one, configuration=Configuration("fx", "bf16"))
-    assert one.own_dtype == "fp32"
+    fx_row = row(measured, "tiny_eval", "fx")
+    half = msgspec.structs.replace(fx_row, configuration=Configuration("fx", "bf16"))
+    assert fx_row.own_dtype == "fp32"
     means = render_speedups(msgspec.structs.replace(measured, rows=(half,))).partition("## Geometric means")[2]
     assert "as in eager" not in means
     assert "`fx bf16`" in means
 
 
 def test_a_failure_of_eager_itself_does_not_decide_a_claim(measured):
-    [info] = [one for one in collect_workloads(ModelSpec(name="tiny", path=TINY)) if one.spec.name == "tiny_eval"]
+    [info] = [
+        workload
+        for workload in collect_workloads(ModelSpec(name="tiny", path=TINY))
+        if workload.spec.name == "tiny_eval"
+    ]
     info = msgspec.structs.replace(info, claims={"fx": [("T0", ">=2", "3x")]})
     for phase, holds in (("reference", None), ("call", False)):
         planned_row = PlannedRow(info, Configuration("fx", "fp32"), "")
@@ -248,12 +255,14 @@ def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_
     assert bench(TINY, "tiny_eval::fx", *quick, *results) == 0
     first = only(tmp_path)
     assert bench(TINY, "tiny_eval::eager", *quick, *results) == 0
-    both = only(tmp_path)
-    assert row(both, "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
-    assert both.method["processes"] == 1
+    merged = only(tmp_path)
+    assert row(merged, "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
+    assert merged.method["processes"] == 1
     capfd.readouterr()
-    other = ("--processes", "2", *quick[2:])
-    assert bench(TINY, "tiny_eval::eager", "tiny_eval::fx", "tiny_eval::raises", *other, *results, "--resume") == 0
+    other_options = ("--processes", "2", *quick[2:])
+    assert (
+        bench(TINY, "tiny_eval::eager", "tiny_eval::fx", "tiny_eval::raises", *other_options, *results, "--resume") == 0
+    )
     assert "1 configuration\n" in capfd.readouterr().err
     assert only(tmp_path).method["processes"] == "1 and 2"
     assert only(tmp_path).method["CPU threads"] == 1
@@ -262,7 +271,11 @@ def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_
 
 def test_resume_measures_the_rows_of_an_edited_workload_again(tmp_path, measured):
     path = tmp_path / "s.json"
-    [info] = [one for one in collect_workloads(ModelSpec(name="tiny", path=TINY)) if one.spec.name == "tiny_eval"]
+    [info] = [
+        workload
+        for workload in collect_workloads(ModelSpec(name="tiny", path=TINY))
+        if workload.spec.name == "tiny_eval"
+    ]
     on_file = row(measured, "tiny_eval", "fx")
     assert on_file.hash == info.hash
 
@@ -290,16 +303,19 @@ def test_a_row_that_is_measured_again_stays_until_it_has_been(warm, tmp_path, ca
         patched.setattr(benchmark.RowExecution, "ended", interrupt)
         assert bench(TINY, "tiny_eval::fx", *quick) == 130
     between = only(tmp_path)
-    assert [(str(one.configuration), one.again) for one in between.rows] == [("fx fp32", True), ("raises fp32", False)]
+    assert [(str(stored_row.configuration), stored_row.again) for stored_row in between.rows] == [
+        ("fx fp32", True),
+        ("raises fp32", False),
+    ]
     assert msgspec.structs.replace(row(between, "tiny_eval", "fx"), again=False) == row(before, "tiny_eval", "fx")
     assert between.planned == 2
-    told = render_speedups(between)
-    assert "**1 of these from before: measuring it again has not ended**" in told
+    report = render_speedups(between)
+    assert "**1 of these from before: measuring it again has not ended**" in report
     capfd.readouterr()
     assert bench(TINY, "tiny_eval::fx", "tiny_eval::raises", *quick, "--resume") == 0
     assert "1 configuration\n" in capfd.readouterr().err
     after = only(tmp_path)
-    assert not any(one.again for one in after.rows)
+    assert not any(stored_row.again for stored_row in after.rows)
     assert row(after, "tiny_eval", "fx") != row(before, "tiny_eval", "fx")
     assert row(after, "tiny_eval", "raises") == row(before, "tiny_eval", "raises")
 
@@ -312,10 +328,10 @@ def test_figures_of_another_installation_are_set_aside_not_mixed_in_and_not_lost
     write_speedups(path, msgspec.structs.replace(measured, environment=elsewhere))
     capfd.readouterr()
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
-    told = " ".join(capfd.readouterr().err.split())
-    assert "speedups-cpu.json is of another machine or installation (" in told
-    assert "torch 2.0.1, now" in told or " more); it was moved to before-1" in told
-    assert [str(one.configuration) for one in read_speedups(path).rows] == ["raises fp32"]
+    error_text = " ".join(capfd.readouterr().err.split())
+    assert "speedups-cpu.json is of another machine or installation (" in error_text
+    assert "torch 2.0.1, now" in error_text or " more); it was moved to before-1" in error_text
+    assert [str(stored_row.configuration) for stored_row in read_speedups(path).rows] == ["raises fp32"]
     assert read_speedups(path.parent / "before-1" / path.name).rows == measured.rows
 
 
@@ -324,10 +340,10 @@ def test_figures_of_another_machine_are_set_aside_too(tmp_path, measured, change
     path = tmp_path / "speedups-cpu.json"
     write_speedups(path, measured)
     assert set_aside_others(path, measured.environment) is None
-    other = msgspec.structs.replace(
+    other_machine = msgspec.structs.replace(
         measured.environment, cpu=msgspec.structs.replace(measured.environment.cpu, **change)
     )
-    moved, difference = set_aside_others(path, other)
+    moved, difference = set_aside_others(path, other_machine)
     assert (moved / path.name).is_file()
     assert not path.exists()
     assert f"became {next(iter(change.values()))}" in difference
@@ -340,8 +356,8 @@ def test_more_gpus_than_there_are_is_bad_input(monkeypatch):
     assert visible_gpus() == 0
     monkeypatch.setattr(benchmark, "visible_gpus", lambda: 1)
     with pytest.raises(UsageError, match="--gpus 2, but 1 GPU can be used here"):
-        benchmark.check_gpus(asked(device="cuda", gpus=2))
-    benchmark.check_gpus(asked(device="cuda"))
+        benchmark.check_gpus(bench_options(device="cuda", gpus=2))
+    benchmark.check_gpus(bench_options(device="cuda"))
 
 
 def test_the_workload_of_the_documents_works_as_pasted(warm, tmp_path):
@@ -350,11 +366,11 @@ def test_the_workload_of_the_documents_works_as_pasted(warm, tmp_path):
     path = tmp_path / "my_workload.py"
     path.write_text(block.split("```")[0])
     assert bench(str(path), "--compiler", "fx", *QUICK, "--results", str(tmp_path / "results")) == 0
-    [found] = only(tmp_path / "results").rows
-    assert (found.workload, str(found.verdict)) == ("perceptron", "pass")
+    [perceptron_row] = only(tmp_path / "results").rows
+    assert (perceptron_row.workload, str(perceptron_row.verdict)) == ("perceptron", "pass")
 
 
-def asked(*names, resume=False, device="cpu", gpus=1):
+def bench_options(*names, resume=False, device="cpu", gpus=1):
     return BenchOptions(
         **dict.fromkeys(("models", "shapes", "dtypes", "layouts"), ()),
         **dict.fromkeys(("train", "dynamic", "profile"), False),
@@ -373,13 +389,13 @@ def asked(*names, resume=False, device="cpu", gpus=1):
     ("timeout", "quick", "limit"), [(None, False, 1800), (None, True, 300), (1800, True, 1800), (7, False, 7)]
 )
 def test_a_quick_benchmark_waits_less_for_a_process_that_hangs(timeout, quick, limit):
-    options = dataclasses.replace(asked(), processes=1, timeout=timeout, quick=quick)
+    options = dataclasses.replace(bench_options(), processes=1, timeout=timeout, quick=quick)
     assert (options.quickly() if quick else options).process_limit == limit
 
 
 def planned(*names):
     """The workloads that a command line selects from two in one file."""
-    options = asked(*names)
+    options = bench_options(*names)
     specs = [ModelSpec(name=name, path=TINY) for name in ("tiny_eval", "tiny_train")]
     infos = [WorkloadInfo(spec=spec, devices=("cpu",), compilers={"slower": ""}) for spec in specs]
     return {(info.spec.name, how.compiler) for info, how in plan_rows(select(infos, options), options)}
@@ -400,10 +416,15 @@ def test_a_file_is_addressed_with_its_workload_and_a_compiler():
 def test_torchvision_is_imported_only_where_a_workload_may_use_it(tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text("from torchvision.models import resnet18\n")
-    assert modules_of(asked(f"{TINY}::tiny_eval::fx")) == []
-    for options in (asked(), asked("resnet18_eval"), asked(TINY, "resnet18_eval"), asked(TINY, str(mine))):
+    assert modules_of(bench_options(f"{TINY}::tiny_eval::fx")) == []
+    for options in (
+        bench_options(),
+        bench_options("resnet18_eval"),
+        bench_options(TINY, "resnet18_eval"),
+        bench_options(TINY, str(mine)),
+    ):
         assert modules_of(options) == ["torchvision"]
-    assert modules_of(dataclasses.replace(asked(TINY), models=("torchvision:resnet18",))) == ["torchvision"]
+    assert modules_of(dataclasses.replace(bench_options(TINY), models=("torchvision:resnet18",))) == ["torchvision"]
 
 
 @pytest.mark.parametrize(
@@ -429,9 +450,9 @@ def test_torchvision_is_imported_only_where_a_workload_may_use_it(tmp_path):
 )
 def test_bad_input_is_one_line_and_status_2(warm, arguments, message, capfd, tmp_path):
     assert bench(*arguments, "--results", str(tmp_path)) == 2
-    told = capfd.readouterr().err.strip().splitlines()[-1]
-    assert told.startswith("recapture: ")
-    assert message in told
+    error_line = capfd.readouterr().err.strip().splitlines()[-1]
+    assert error_line.startswith("recapture: ")
+    assert message in error_line
 
 
 def test_a_results_directory_that_cannot_be_written_is_refused_before_anything_is_measured(warm, tmp_path, capfd):
@@ -452,24 +473,24 @@ def test_without_a_gpu_status_3(warm, tmp_path, monkeypatch, capfd):
 def test_a_model_named_on_the_command_line_with_another_dtype_and_layout(warm, tmp_path):
     arguments = ("--model", "torchvision:squeezenet1_1", "--input", "1x3x64x64", "--compiler", "eager")
     assert bench(*arguments, "--dtype", "bf16", "--channels-last", *QUICK, "--results", str(tmp_path)) == 0
-    [found] = only(tmp_path).rows
-    assert found.workload == "torchvision:squeezenet1_1 1x3x64x64"
-    assert str(found.configuration) == "eager bf16 channels-last"
-    assert found.measured.over_twin is not None  # against eager with the same arithmetic, beside plain eager
+    [squeezenet_row] = only(tmp_path).rows
+    assert squeezenet_row.workload == "torchvision:squeezenet1_1 1x3x64x64"
+    assert str(squeezenet_row.configuration) == "eager bf16 channels-last"
+    assert squeezenet_row.measured.over_twin is not None  # against eager with the same arithmetic, beside plain eager
 
 
 @pytest.mark.slow
 def test_torch_compile_is_cold_once_and_warm_after_and_a_profile_is_written(tmp_path):
     addresses = ("tiny_eval::compile", "tiny_train::compile", "tiny_with_grad::compile", "tiny_eval::aoti")
     assert bench(TINY, *addresses, *QUICK, "--profile", "--results", str(tmp_path)) == 0
-    found = only(tmp_path)
-    one = row(found, "tiny_eval", "compile")
-    assert one.cold.calls[0] > one.warm.calls[0]
-    assert one.reasons.graphs == 1
-    step = row(found, "tiny_train", "compile")
+    speedups = only(tmp_path)
+    compiled = row(speedups, "tiny_eval", "compile")
+    assert compiled.cold.calls[0] > compiled.warm.calls[0]
+    assert compiled.reasons.graphs == 1
+    step = row(speedups, "tiny_train", "compile")
     assert step.what == "step"
     assert str(step.verdict) == "pass_with_breaks"  # at backward, as torch says
-    assert row(found, "tiny_eval", "aoti").right
+    assert row(speedups, "tiny_eval", "aoti").right
     [table] = tmp_path.rglob("tiny_eval-compile-fp32/operators.md")
     assert "aten::addmm" in table.read_text()
     assert (table.parent / "candidate.trace.json").is_file()

@@ -6,13 +6,13 @@ from recapture.tools.speed.speedups import Configuration
 
 def started(rows, most, alone, ends_first=True):
     """The sets of rows that are under way, one after the other, until all have ended."""
-    waiting, running, seen = Compilations(rows, most=most, alone=alone.__contains__), [], []
+    waiting, running, under_way = Compilations(rows, most=most, alone=alone.__contains__), [], []
     while waiting or running:
         while (row := waiting.next(running)) is not None:
             running.append(row)
-        seen.append("".join(running))
+        under_way.append("".join(running))
         running.pop(0 if ends_first else -1)
-    return seen
+    return under_way
 
 
 def test_as_many_as_are_allowed_run_at_a_time_in_their_order():

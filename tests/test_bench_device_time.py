@@ -76,18 +76,18 @@ def machine(monkeypatch):
 def test_an_iteration_that_waits_for_launches_has_its_gpu_time_and_its_launching_time(machine):
     host_bound = Iterations(machine, 500, 4e-6, 20e-6)
     graph = Iterations(machine, 1, 1.5e-3, 50e-6)
-    found = device_time(host_bound, graph, machine)
-    assert len(found.eager) == len(found.candidate) == SAMPLES
-    assert found.eager == pytest.approx([2e-3] * SAMPLES, rel=1e-4)  # the whole takes 10 ms
-    assert found.candidate == pytest.approx([1.5e-3] * SAMPLES, rel=1e-4)
-    assert found.eager_cpu == pytest.approx(10e-3, rel=0.05)
-    assert found.candidate_cpu == pytest.approx(50e-6, rel=0.05)
+    device_times = device_time(host_bound, graph, machine)
+    assert len(device_times.eager) == len(device_times.candidate) == SAMPLES
+    assert device_times.eager == pytest.approx([2e-3] * SAMPLES, rel=1e-4)  # the whole takes 10 ms
+    assert device_times.candidate == pytest.approx([1.5e-3] * SAMPLES, rel=1e-4)
+    assert device_times.eager_cpu == pytest.approx(10e-3, rel=0.05)
+    assert device_times.candidate_cpu == pytest.approx(50e-6, rel=0.05)
 
 
 def test_more_launches_than_the_queue_holds_give_an_upper_bound(machine):
     many = Iterations(machine, 3000, 4e-6, 20e-6)
-    found = device_time(many, many, machine)
-    assert 12e-3 < found.eager[0] < 60e-3
+    device_times = device_time(many, many, machine)
+    assert 12e-3 < device_times.eager[0] < 60e-3
 
 
 def row(times, *, sm_clock=None, ratios=(1.0, 4.0)):

@@ -40,12 +40,16 @@ def after_one(workload, change=None, *, exact=False, spoil=None):
 
 def test_what_is_done_after_a_call_sees_its_result_and_the_last_one_is_dropped_with_the_loop():
     subject = Subject(perceptron(), Configuration("eager", "fp32"), "cpu")
-    seen = []
+    results = []
     assert (
-        len(subject.timed_calls(3, {0: lambda: seen.append(subject.result), 2: lambda: seen.append(subject.result)}))
+        len(
+            subject.timed_calls(
+                3, {0: lambda: results.append(subject.result), 2: lambda: results.append(subject.result)}
+            )
+        )
         == 3
     )
-    assert [tuple(one.shape) for one in seen] == [(8, 4), (8, 4)]
+    assert [tuple(result.shape) for result in results] == [(8, 4), (8, 4)]
     assert subject.result is None
 
 
@@ -54,9 +58,11 @@ def test_what_is_done_after_a_call_sees_its_result_and_the_last_one_is_dropped_w
 def test_eager_passes_against_itself_and_against_other_rounding(train, dtype):
     workload = perceptron(train, dtype)
     exact = after_one(workload, exact=True)
-    found, wrong = deviations(after_one(workload), after_one(workload), exact, dtype)
+    group_deviations, wrong = deviations(after_one(workload), after_one(workload), exact, dtype)
     assert wrong is None
-    assert {one.group for one in found} >= ({"result", "gradients", "parameters", "buffers"} if train else {"result"})
+    assert {deviation.group for deviation in group_deviations} >= (
+        {"result", "gradients", "parameters", "buffers"} if train else {"result"}
+    )
     rounded, wrong = deviations(
         after_one(workload), after_one(workload, lambda model: lambda x: model(x * (1 + 1e-7))), exact, dtype
     )
@@ -78,14 +84,14 @@ def test_one_per_cent_more_is_wrong():
 
 def test_a_dtype_or_shape_of_its_own_is_wrong():
     workload = perceptron()
-    for change, said in (
+    for change, message in (
         (lambda model: lambda x: model(x).double(), "result [0]: dtype: eager torch.float32, this torch.float64"),
         (lambda model: lambda x: model(x)[:1], "result [0]: shape"),
         (lambda model: lambda x: (model(x), 1), "result: eager has 1 values, this 2"),
         (lambda model: lambda x: model(x) / 0, "not finite in other places"),
     ):
         _, wrong = deviations(after_one(workload), after_one(workload, change), None, "fp32")
-        assert said in wrong
+        assert message in wrong
 
 
 def test_a_python_number_is_measured_like_a_tensor():
@@ -145,21 +151,21 @@ def steps_ten_times_as_far(subject):
 
 
 def never_moves_its_biases(subject):
-    biases = [one for one in subject.model.parameters() if one.dim() < 2]
+    biases = [bias for bias in subject.model.parameters() if bias.dim() < 2]
     step = subject.optimizer.step
 
     def all_but_biases():
-        before = [one.detach().clone() for one in biases]
+        before = [bias.detach().clone() for bias in biases]
         step()
         with torch.no_grad():
-            for one, value in zip(biases, before, strict=True):
-                one.copy_(value)
+            for bias, value in zip(biases, before, strict=True):
+                bias.copy_(value)
 
     subject.optimizer.step = all_but_biases
 
 
 def ends(snapshots):
-    return tuple(one.groups["parameters"] for one in snapshots)
+    return tuple(snapshot.groups["parameters"] for snapshot in snapshots)
 
 
 def wrong_steps(workload, spoil, *, with_float64=True):
@@ -188,9 +194,9 @@ def test_single_parameters_that_are_never_updated_are_seen(dtype):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"), [(never_steps, "never updated"), (ascends, "away from float64's"), (None, None)]
+    ("spoil", "message"), [(never_steps, "never updated"), (ascends, "away from float64's"), (None, None)]
 )
-def test_steps_that_are_tiny_beside_the_parameters_are_compared_all_the_same(spoil, said):
+def test_steps_that_are_tiny_beside_the_parameters_are_compared_all_the_same(spoil, message):
     def build():
         return nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 10))
 
@@ -204,18 +210,18 @@ def test_steps_that_are_tiny_beside_the_parameters_are_compared_all_the_same(spo
         dtype="amp",
     )
     eager, exact = after_some(workload), after_some(workload, exact=True)
-    found, wrong = deviations(eager, after_some(workload, spoil=spoil), exact, "amp")
-    [parameters] = [one for one in found if one.group == "parameters"]
+    group_deviations, wrong = deviations(eager, after_some(workload, spoil=spoil), exact, "amp")
+    [parameters] = [deviation for deviation in group_deviations if deviation.group == "parameters"]
     assert parameters.candidate < parameters.allowed
-    assert wrong is None if said is None else said in wrong
+    assert wrong is None if message is None else message in wrong
 
 
 def test_steps_that_are_noise_in_eager_too_may_point_anywhere():
     generator = torch.Generator().manual_seed(0)
 
     def side(*moved):
-        here = torch.zeros(1000)
-        return ([("w", here)], [("w", here + sum(moved))])
+        weights = torch.zeros(1000)
+        return ([("w", weights)], [("w", weights + sum(moved))])
 
     signal, *noise = (torch.randn(1000, generator=generator) for _ in range(4))
     exact = side(signal)
@@ -243,8 +249,8 @@ def test_a_result_that_cannot_be_compared_is_reported(result):
 
 def test_nan_as_a_plain_number_equals_nan():
     workload = perceptron()
-    both = [after_one(workload, lambda model: lambda x: (model(x), float("nan"))) for _ in range(2)]
-    assert deviations(both[0], both[1], None, "fp32")[1] is None
+    snapshots = [after_one(workload, lambda model: lambda x: (model(x), float("nan"))) for _ in range(2)]
+    assert deviations(snapshots[0], snapshots[1], None, "fp32")[1] is None
 
 
 def test_statistics_that_a_norm_keeps_must_agree():
@@ -314,36 +320,36 @@ class Taken:
 
 def test_gradients_that_are_noise_in_eager_too_are_no_other_path():
     loss, gradients, noise = torch.rand(1), torch.randn(100), torch.randn(2, 100)
-    eager, candidate = (Taken(result=loss, gradients=gradients + one) for one in noise)
+    eager, candidate = (Taken(result=loss, gradients=gradients + gradient_noise) for gradient_noise in noise)
     exact = Taken(result=loss.double(), gradients=gradients.double())
     assert deviations([eager], [candidate], [exact], "fp32")[1] is None
 
 
 @pytest.mark.parametrize("numbers", [torch.float32, torch.bfloat16, torch.complex64])
 def test_nan_and_the_infinities_are_distinguished(numbers):
-    def seen(value):
+    def snapshots_with(value):
         return [Taken(result=torch.tensor([1.0, value], dtype=numbers))]
 
     values = [float("nan"), float("inf"), float("-inf")]
-    for one in values:
-        for two in values:
-            _, wrong = deviations(seen(one), seen(two), None, "fp32")
-            assert wrong == (None if one is two else "result [0]: another infinity or NaN than eager's")
+    for first in values:
+        for second in values:
+            _, wrong = deviations(snapshots_with(first), snapshots_with(second), None, "fp32")
+            assert wrong == (None if first is second else "result [0]: another infinity or NaN than eager's")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])
 def test_a_reference_that_is_not_finite_where_eager_is_does_not_count(value):
     values = torch.rand(10) + 1
     exact = [Taken(result=torch.cat([values[1:].double(), torch.tensor([value]).double()]))]
-    found, wrong = deviations([Taken(result=values)], [Taken(result=values)], exact, "fp32")
+    group_deviations, wrong = deviations([Taken(result=values)], [Taken(result=values)], exact, "fp32")
     assert wrong is None
-    assert [(one.eager, one.candidate) for one in found] == [(0.0, 0.0)]
+    assert [(deviation.eager, deviation.candidate) for deviation in group_deviations] == [(0.0, 0.0)]
     _, wrong = deviations([Taken(result=values)], [Taken(result=values * 1.01)], exact, "fp32")
     assert wrong == "result [0]: 0.01 away from eager where 0.002 is allowed"
 
 
 @pytest.mark.parametrize(
-    ("eager", "other", "said"),
+    ("eager", "candidate", "message"),
     [
         (1.0, 1.0 + 1e-7, None),  # may have been read from a float32 tensor, as in a cell
         (1.0, 1.1, "0.1 away from eager where 0.002 is allowed"),
@@ -354,9 +360,9 @@ def test_a_reference_that_is_not_finite_where_eager_is_does_not_count(value):
         (torch.ones(2), torch.ones(3), "shape: eager (2,), this (3,)"),
     ],
 )
-def test_types_and_plain_values_are_compared_as_in_a_cell(eager, other, said):
+def test_types_and_plain_values_are_compared_as_in_a_cell(eager, candidate, message):
     def snapshot(value):
         return Snapshot(SimpleNamespace(result=[value], workload=SimpleNamespace(trains=False)))
 
-    _, wrong = deviations([snapshot(eager)], [snapshot(other)], None, "fp32")
-    assert wrong == (said and f"result [0]: {said}")
+    _, wrong = deviations([snapshot(eager)], [snapshot(candidate)], None, "fp32")
+    assert wrong == (message and f"result [0]: {message}")

@@ -76,11 +76,11 @@ class Client:
         del self.running[number]
         start = Start(capture=0.0, calls=(1.0, 0.1, 0.1, 0.1))
         series = Series(iterations=1, seconds=(0.01, 0.011, 0.01, 0.012))
-        found = Outcome(verdict=Verdict.PASS, start=start, eager_start=start)
+        outcome = Outcome(verdict=Verdict.PASS, start=start, eager_start=start)
         if job.timing:
-            found = msgspec.structs.replace(found, series=(series, series), window=(0.0, 1.0), overhead=0.0)
-        fields = {one.name: None for one in msgspec.structs.fields(Ended)}
-        result = msgspec.json.encode(found)
+            outcome = msgspec.structs.replace(outcome, series=(series, series), window=(0.0, 1.0), overhead=0.0)
+        fields = {field.name: None for field in msgspec.structs.fields(Ended)}
+        result = msgspec.json.encode(outcome)
         if not job.timing:
             Path(job.cache).mkdir(parents=True, exist_ok=True)
             Compiled(start=start, reasons=Reasons(), costs=Costs()).write(job.cache)
@@ -89,16 +89,16 @@ class Client:
 
 
 @pytest.fixture
-def told():
+def report_lines():
     """What an execution reports, as lines."""
     return []
 
 
 @pytest.fixture
-def execution(tmp_path, told):
+def execution(tmp_path, report_lines):
     """Make an execution of some workloads under `compile`, on a stand-in for the server."""
 
-    def made(names, client, **changed):
+    def make_execution(names, client, **changed):
         options = BenchOptions(
             names=(), models=(), shapes=(), train=False, compilers=(), dtypes=(), layouts=(), dynamic=False, device="cpu",
             processes=2, seconds=1, timeout=60, memory=1 << 30, threads=1, compile_jobs=1, gpus=1, profile=False,
@@ -126,15 +126,15 @@ def execution(tmp_path, told):
         progress = SimpleNamespace(
             start=lambda _: None,
             doing=lambda _: None,
-            finished=lambda row: told.append(row.workload),
-            begun=told.append,
-            phase=lambda text, _seconds, left: told.append(f"{text}; {left}"),
+            finished=lambda row: report_lines.append(row.workload),
+            begun=report_lines.append,
+            phase=lambda text, _seconds, left: report_lines.append(f"{text}; {left}"),
         )
         path = tmp_path / "speedups-cpu.json"
         file = SpeedupsFile(path, ENVIRONMENT, {}, rows, resume=options.resume)
         return RowExecution(pool, options, [], sampler, file, progress)
 
-    return made
+    return make_execution
 
 
 def on_file(execution):
@@ -229,15 +229,15 @@ PHASES = [(name, timing) for name in "ab" for timing in (False, True, True)]
 
 @pytest.mark.parametrize("ended", range(len(PHASES)))
 def test_a_benchmark_that_is_interrupted_in_any_process_repeats_none_that_had_ended(execution, ended):
-    seen = []
+    calls = []
 
     def interrupted(name, timing):
-        seen.append((name, timing))
-        return KeyboardInterrupt() if len(seen) > ended else None
+        calls.append((name, timing))
+        return KeyboardInterrupt() if len(calls) > ended else None
 
     with pytest.raises(KeyboardInterrupt):
         execution(["a", "b"], Client(interrupted)).run()
-    assert seen == PHASES[: ended + 1]
+    assert calls == PHASES[: ended + 1]
     resumed = execution(["a", "b"], client := Client(), resume=True)
     resumed.run()
     assert client.submitted == PHASES[ended:]
@@ -288,10 +288,10 @@ def test_a_line_that_a_kill_left_incomplete_is_no_process(execution):
     assert client.submitted == PHASES[:3]
 
 
-def test_every_process_has_a_line_when_it_starts_and_one_with_the_time_left_when_it_ends(execution, told):
+def test_every_process_has_a_line_when_it_starts_and_one_with_the_time_left_when_it_ends(execution, report_lines):
     execution(["a", "b"], Client()).run()
     compiling = "compiling a compile fp32 with empty caches, checking its values"
-    assert told[:7] == [
+    assert report_lines[:7] == [
         compiling,
         f"{compiling}: pass; more than 2 s left: nothing like the other processes has run yet",
         "timing a compile fp32 (1/2)",
@@ -300,4 +300,4 @@ def test_every_process_has_a_line_when_it_starts_and_one_with_the_time_left_when
         "timing a compile fp32 (2/2): pass; about 6 s left",
         "a",
     ]
-    assert told[-2:] == ["timing b compile fp32 (2/2): pass; nothing left", "b"]
+    assert report_lines[-2:] == ["timing b compile fp32 (2/2): pass; nothing left", "b"]

@@ -27,14 +27,14 @@ class Sleeper:
 @pytest.mark.serial
 def test_samples_are_seconds_an_iteration_and_cost_little_beside_them():
     short, long = Sleeper(0.001), Sleeper(0.004)
-    found = interleave([short, long], "cpu", 0.6, seed=0)
-    assert len(found.seconds[0]) == len(found.seconds[1]) >= FEWEST_ROUNDS
-    assert found.iterations[0] > found.iterations[1]
+    samples = interleave([short, long], "cpu", 0.6, seed=0)
+    assert len(samples.seconds[0]) == len(samples.seconds[1]) >= FEWEST_ROUNDS
+    assert samples.iterations[0] > samples.iterations[1]
     # The least of them: on a busy machine the others wait for their turn.
-    assert min(found.seconds[0]) == pytest.approx(0.001, rel=0.3)
-    assert min(found.seconds[1]) == pytest.approx(0.004, rel=0.3)
-    assert 0 <= found.overhead < 0.1
-    assert found.began < found.ended
+    assert min(samples.seconds[0]) == pytest.approx(0.001, rel=0.3)
+    assert min(samples.seconds[1]) == pytest.approx(0.004, rel=0.3)
+    assert 0 <= samples.overhead < 0.1
+    assert samples.began < samples.ended
 
 
 def test_inputs_go_on_in_rotation():

@@ -109,10 +109,10 @@ def test_a_case_that_breaks_keeps_its_older_rows(warm, mixed, tmp_path):
 def test_list_and_repro_name_a_broken_case(warm, mixed, capfd):
     capfd.readouterr()
     assert _run(["list", str(mixed)]) == 2
-    said = capfd.readouterr()
-    lines = [line.split()[0] for line in said.out.splitlines()]
+    captured = capfd.readouterr()
+    lines = [line.split()[0] for line in captured.out.splitlines()]
     assert lines == ["mixed:", "mixed::good", "mixed::divides", "mixed::exits"]
-    assert said.err.splitlines() == [f"recapture: {VALUES}", f"recapture: {MISSPELT}"]
+    assert captured.err.splitlines() == [f"recapture: {VALUES}", f"recapture: {MISSPELT}"]
     assert _run(["repro", f"{mixed}::values::eager"]) == 2
     assert capfd.readouterr().err.splitlines() == [f"recapture: {VALUES.partition(', ')[2]}"]
 

@@ -59,8 +59,8 @@ def test_list_shows_the_options_of_a_case(warm, capfd, tmp_path):
     )
     capfd.readouterr()
     assert _run(["list", str(path)]) == 0
-    told = "  options::f  Adds. [backward: False; strict: order, stride; watch: count]"
-    assert capfd.readouterr().out.splitlines() == ["options: 1 case", told]
+    expected_line = "  options::f  Adds. [backward: False; strict: order, stride; watch: count]"
+    assert capfd.readouterr().out.splitlines() == ["options: 1 case", expected_line]
     assert _run(["list", str(path), "--json"]) == 0
     options = {"backward": "False", "strict": "order, stride", "watch": "count"}
     assert json.loads(capfd.readouterr().out)[0]["options"] == options
@@ -106,7 +106,7 @@ def test_a_file_of_another_encoding_or_with_a_mark_of_its_byte_order_is_a_suite(
     (tmp_path / "latin.py").write_bytes(b"# coding: latin-1\n" + text.encode("latin-1"))
     files = [tmp_path / f"{name}.py" for name in ("marked", "latin")]
     assert run_in_process(*files, "--compiler", "fx", "--results", tmp_path / "results") == 0
-    assert {str(one.verdict) for one in records_below(tmp_path / "results").values()} == {"pass"}
+    assert {str(record.verdict) for record in records_below(tmp_path / "results").values()} == {"pass"}
 
 
 def test_an_import_that_hangs_is_ended(warm, refused, tmp_path, monkeypatch):
@@ -120,7 +120,7 @@ def test_list_names_cases_and_survives_a_suite_that_exits(warm, tmp_path, capfd)
     shutil.copy(SUITES / "readme_example.py", tmp_path)
     capfd.readouterr()
     assert _run(["list", str(tmp_path)]) == 2
-    said = capfd.readouterr()
-    assert said.out.splitlines()[0] == "readme_example: 1 case"
-    assert said.out.splitlines()[1].split()[0] == "readme_example::clip_by_sign"
-    assert "suite 'dies_on_import' cannot be collected: died on import" in said.err
+    captured = capfd.readouterr()
+    assert captured.out.splitlines()[0] == "readme_example: 1 case"
+    assert captured.out.splitlines()[1].split()[0] == "readme_example::clip_by_sign"
+    assert "suite 'dies_on_import' cannot be collected: died on import" in captured.err

@@ -103,6 +103,6 @@ def test_every_shipped_restriction_names_compilers_that_exist() -> None:
     pytest.importorskip("torch")
     from recapture.cases.collection import collect_suite
 
-    for one in find_suites(()).suites:
-        for case in collect_suite(one.name, one.path).cases:
+    for shipped in find_suites(()).suites:
+        for case in collect_suite(shipped.name, shipped.path).cases:
             assert set(case.compilers or ()) <= set(builtin_compilers()), case.name

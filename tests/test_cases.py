@@ -14,23 +14,23 @@ from recapture.records.kinds import STRICT
 @pytest.fixture
 def declare():
     """Execute the source of a suite in a module of its own and return its cases."""
-    made = []
+    module_names = []
 
     def execute(text, **names):
-        module = types.ModuleType(f"a_suite_{len(made)}")
+        module = types.ModuleType(f"a_suite_{len(module_names)}")
         vars(module).update(case=case, torch=torch, **names)
         sys.modules[module.__name__] = module
-        made.append(module.__name__)
+        module_names.append(module.__name__)
         exec(text, vars(module))
         return getattr(module, CASES_ATTRIBUTE, [])
 
     yield execute
-    for name in made:
+    for name in module_names:
         del sys.modules[name]
 
 
 def test_a_case_keeps_what_it_was_declared_with(declare):
-    (one,) = declare(
+    (declared,) = declare(
         """
 def other(x): ...
 def watch(): ...
@@ -42,18 +42,18 @@ def watch(): ...
 def f(x): ...
 """
     )
-    assert one.name == "f"
-    assert not one.is_module
-    assert [(label, make()) for label, make in one.inputs()] == [
+    assert declared.name == "f"
+    assert not declared.is_module
+    assert [(label, make()) for label, make in declared.inputs()] == [
         ("example", (1,)),
         ("held_out[0]", (2,)),
         ("held_out[1]", (3,)),
     ]
-    assert one.claims == {"compile": (Claim("T1", "pass"),)}
-    assert one.rewrite_of.__name__ == "other"
-    assert one.watch.__name__ == "watch"
-    assert (one.backward, one.strict, one.reset.__name__) == (False, ("stride", "output"), "other")
-    assert one.options == {
+    assert declared.claims == {"compile": (Claim("T1", "pass"),)}
+    assert declared.rewrite_of.__name__ == "other"
+    assert declared.watch.__name__ == "watch"
+    assert (declared.backward, declared.strict, declared.reset.__name__) == (False, ("stride", "output"), "other")
+    assert declared.options == {
         "backward": "False",
         "since": "2.4",
         "strict": "stride, output",
@@ -63,7 +63,7 @@ def f(x): ...
         "reset": "other",
         "rewrite_of": "other",
     }
-    assert (one.concrete_args, one.since, one.requires) == (("x",), "2.4", ("numpy",))
+    assert (declared.concrete_args, declared.since, declared.requires) == (("x",), "2.4", ("numpy",))
 
 
 def test_the_decorated_object_is_returned_unchanged(declare):
@@ -73,19 +73,25 @@ def test_the_decorated_object_is_returned_unchanged(declare):
 
 
 def test_a_module_class_is_a_module_case(declare):
-    (one,) = declare("@case(example=tuple)\nclass M(torch.nn.Module): ...")
-    assert one.is_module
+    (declared,) = declare("@case(example=tuple)\nclass M(torch.nn.Module): ...")
+    assert declared.is_module
 
 
 def test_the_least_a_case_needs_is_an_example(declare):
-    (one,) = declare("@case(example=tuple)\ndef f(): ...")
-    assert (one.held_out, dict(one.claims), one.concrete_args, one.watch, one.requires) == ((), {}, None, None, ())
-    assert (one.backward, one.strict, one.reset, one.options) == (None, (), None, {})
+    (declared,) = declare("@case(example=tuple)\ndef f(): ...")
+    assert (declared.held_out, dict(declared.claims), declared.concrete_args, declared.watch, declared.requires) == (
+        (),
+        {},
+        None,
+        None,
+        (),
+    )
+    assert (declared.backward, declared.strict, declared.reset, declared.options) == (None, (), None, {})
 
 
 def test_compare_output_is_another_spelling_of_a_strict_difference(declare):
-    (one,) = declare("@case(example=tuple, compare_output=True, strict=('order',))\ndef f(): ...")
-    assert one.strict == ("order", "output")
+    (declared,) = declare("@case(example=tuple, compare_output=True, strict=('order',))\ndef f(): ...")
+    assert declared.strict == ("order", "output")
 
 
 @pytest.mark.parametrize(
@@ -122,17 +128,17 @@ def test_a_factory_whose_result_is_no_arguments_is_named(declare, make, says):
         f"@case(example=lambda: (1,), held_out=[{make}])\ndef f(x): ...\n"
         f"@case(example=lambda: (1,), held_out=[{make}])\nclass M(torch.nn.Module):\n    def forward(self, x): ..."
     )
-    for one, text in ((function, says), (module, says.replace("f(x)", "M(self, x)"))):
-        (_, example), (_, held_out) = one.inputs()
+    for declared, text in ((function, says), (module, says.replace("f(x)", "M(self, x)"))):
+        (_, example), (_, held_out) = declared.inputs()
         assert example() == (1,)
         with pytest.raises(InputsError, match=f"^{re.escape(text)}$"):
             held_out()
 
 
 def test_an_error_of_a_factory_stays_what_it_is(declare):
-    (one,) = declare("@case(example=lambda: (1 / 0,))\ndef f(x): ...")
+    (declared,) = declare("@case(example=lambda: (1 / 0,))\ndef f(x): ...")
     with pytest.raises(ZeroDivisionError):
-        one.inputs()[0][1]()
+        declared.inputs()[0][1]()
 
 
 @pytest.mark.parametrize(

@@ -43,15 +43,15 @@ def cell(path, monkeypatch):
             compiler_suite=None if builtin else "verdicts",
             compiler_file=None if builtin else str(path),
         )
-        found = examine(spec, (phases if phases is not None else []).append)
-        assert msgspec.json.decode(msgspec.json.encode(found), type=CellResult) == found
-        return found
+        result = examine(spec, (phases if phases is not None else []).append)
+        assert msgspec.json.decode(msgspec.json.encode(result), type=CellResult) == result
+        return result
 
     return run
 
 
-def brief(found):
-    return (str(found.verdict), found.phase, found.input, found.error and found.error.type)
+def brief(result):
+    return (str(result.verdict), result.phase, result.input, result.error and result.error.type)
 
 
 @pytest.mark.parametrize(
@@ -136,35 +136,35 @@ def test_the_phases_are_announced_as_they_are_entered(cell):
 
 
 def test_breaks_are_counted_over_all_inputs(cell):
-    found = cell("branch", "compile:eager")
-    assert (found.graphs, found.graph_breaks, found.recompiles) == (3, 1, 0)
-    (reason,) = found.break_reasons
+    result = cell("branch", "compile:eager")
+    assert (result.graphs, result.graph_breaks, result.recompiles) == (3, 1, 0)
+    (reason,) = result.break_reasons
     assert "jump" in reason
     assert "verdicts.py" in reason
     assert "/" not in reason
 
 
 def test_compilers_without_graphs_report_none(cell):
-    found = cell("plain", "jit.trace")
-    assert (found.graphs, found.graph_breaks, found.recompiles, found.break_reasons) == (None, None, None, ())
+    result = cell("plain", "jit.trace")
+    assert (result.graphs, result.graph_breaks, result.recompiles, result.break_reasons) == (None, None, None, ())
 
 
 def test_an_error_on_the_example_outranks_differences_elsewhere_and_keeps_them(cell):
-    found = cell("plain", "raises-on-example")
-    assert brief(found) == ("error", "call", "example", "KeyError")
-    assert [one.input for one in found.differences] == ["held_out[0]"]
+    result = cell("plain", "raises-on-example")
+    assert brief(result) == ("error", "call", "example", "KeyError")
+    assert [difference.input for difference in result.differences] == ["held_out[0]"]
 
 
 def test_one_silent_difference_outranks_an_error_elsewhere(cell):
-    found = cell("three", "wrong-then-raises")
-    assert str(found.verdict) == "specialized"
-    assert [one.input for one in found.differences] == ["held_out[1]"]
+    result = cell("three", "wrong-then-raises")
+    assert str(result.verdict) == "specialized"
+    assert [difference.input for difference in result.differences] == ["held_out[1]"]
 
 
 def test_a_loud_failure_does_not_make_later_calls_silently_wrong(cell):
-    found = cell("Resumes", "strict-size")
-    assert brief(found) == ("error", "call", "held_out[0]", "AssertionError")
-    assert found.differences == ()
+    result = cell("Resumes", "strict-size")
+    assert brief(result) == ("error", "call", "held_out[0]", "AssertionError")
+    assert result.differences == ()
 
 
 def test_errors_are_scrubbed(cell):
@@ -176,9 +176,13 @@ def test_errors_are_scrubbed(cell):
 def test_one_module_serves_every_input(cell):
     assert brief(cell("Total", "identity"))[0] == "pass"
     # Its buffer adds up: a callable that works on copies does not change it, and is right on the first input alone.
-    found = cell("Total", "forgets")
-    assert brief(found)[:3] == ("wrong", None, "example")
-    wrong = [(one.input, one.where) for one in found.differences if one.kind in ("value", "mutation")]
+    result = cell("Total", "forgets")
+    assert brief(result)[:3] == ("wrong", None, "example")
+    wrong = [
+        (difference.input, difference.where)
+        for difference in result.differences
+        if difference.kind in ("value", "mutation")
+    ]
     # The example decides, and stands first. On the other inputs, values come before the state.
     assert wrong[:3] == [("example", "state['total']"), ("held_out[0]", "result"), ("held_out[1]", "result")]
     assert ("held_out[0]", "state['total']") in wrong
@@ -198,8 +202,8 @@ def test_a_record_has_a_bounded_number_of_differences_and_says_how_many_it_leave
 
 
 def test_concrete_arguments_reach_the_compiler(cell):
-    found = cell("chosen", "fx:concrete_args")
-    assert brief(found) == ("pass", None, None, None)  # n stays an argument, flag is burnt in
+    result = cell("chosen", "fx:concrete_args")
+    assert brief(result) == ("pass", None, None, None)  # n stays an argument, flag is burnt in
     assert brief(cell("chosen", "fx"))[:2] == ("error", "capture")
 
 

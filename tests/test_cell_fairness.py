@@ -51,8 +51,8 @@ def f(x):
 
 def test_a_warning_that_the_file_turns_into_an_error_is_one_for_all(cell):
     assert cell(WARNS, "eager").verdict is Verdict.PASS
-    found = cell(WARNS, "compile:eager")
-    assert found.verdict in (Verdict.PASS, Verdict.PASS_WITH_BREAKS), found
+    result = cell(WARNS, "compile:eager")
+    assert result.verdict in (Verdict.PASS, Verdict.PASS_WITH_BREAKS), result
 
 
 def test_torchs_own_warnings_are_noted_all_the_same(cell):
@@ -100,24 +100,24 @@ def test_where_the_machine_breaks_eager_too_nothing_passed():
     check = Check(name="numpy-version", status="fault", found="numpy 2 with torch 2.1", mend="", affects="numpy")
     outcomes = OutcomeReader(CellResult, timeout=1.0, memory=1, checks=[check], explainable=explainable)
 
-    def judged(verdict, stderr, **found):
-        result = msgspec.json.encode(CellResult(verdict=verdict, **found)).decode()
+    def judged(verdict, stderr, **fields):
+        result = msgspec.json.encode(CellResult(verdict=verdict, **fields)).decode()
         ended = Ended(
             id=1, cause="exit", status=0, phase=None, result=result, seconds=0.1, peak_rss=1, stdout="", stderr=stderr,
             rss_server=1,
         )  # fmt: skip
         return outcomes.read(ended)
 
-    found = judged(Verdict.PASS, "Traceback …\nRuntimeError: Numpy is not available\n")
-    assert (found.verdict, found.reason) == (Verdict.ENVIRONMENT, check.reason)
+    outcome = judged(Verdict.PASS, "Traceback …\nRuntimeError: Numpy is not available\n")
+    assert (outcome.verdict, outcome.reason) == (Verdict.ENVIRONMENT, check.reason)
     assert judged(Verdict.PASS, "nothing of the kind").verdict is Verdict.PASS
     assert judged(Verdict.WRONG, "RuntimeError: Numpy is not available").verdict is Verdict.WRONG
     eager_alone = Difference("example", "result", "exception", unlike="raises", eager="RuntimeError")
     value = Difference("held_out[0]", "result", "value", "value differs: eager 1, this 2")
     for differences, verdict in (([eager_alone], Verdict.ENVIRONMENT), ([eager_alone, value], Verdict.WRONG)):
-        told = judged(Verdict.WRONG, "RuntimeError: Numpy is not available", differences=differences)
-        assert told.verdict is verdict
-        assert list(told.differences) == (differences if verdict is Verdict.WRONG else [])
+        outcome = judged(Verdict.WRONG, "RuntimeError: Numpy is not available", differences=differences)
+        assert outcome.verdict is verdict
+        assert list(outcome.differences) == (differences if verdict is Verdict.WRONG else [])
     assert judged(Verdict.WRONG, "nothing of the kind", differences=[eager_alone]).verdict is Verdict.WRONG
 
 

@@ -185,14 +185,14 @@ def planted_releases(tmp_path, monkeypatch):
     def recapture(self, *words, write):
         name = self.python.parent.parent.name.rpartition("-")[0]
         images.ran.append((name, words))
-        said = images.said.get(name.removesuffix("+with"), [row("fx", "pass")])
-        if isinstance(said, Exception):
-            raise said
-        if isinstance(said, tuple):
-            status, line = said
+        reply = images.said.get(name.removesuffix("+with"), [row("fx", "pass")])
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply, tuple):
+            status, line = reply
             write["stderr"](b"recapture: 2 compilers\nrecapture: " + line.encode() + b"\n")
             return status
-        report = answer(name, *said).report
+        report = answer(name, *reply).report
         write["stdout"](msgspec.json.encode({"sentence": "", **msgspec.to_builtins(report)}))
         return 0
 
@@ -227,7 +227,7 @@ def test_a_second_call_runs_nothing_and_an_edited_helper_runs_all(planted_releas
 
 
 @pytest.mark.parametrize(
-    ("said", "gap", "status"),
+    ("reply", "gap", "status"),
     [
         ((3, "model.py cannot be imported: No module named 'timm'"), "No module named 'timm'", 3),
         ((2, "model.py has no 'net'"), "has no 'net'", 2),
@@ -236,8 +236,8 @@ def test_a_second_call_runs_nothing_and_an_edited_helper_runs_all(planted_releas
         ((0, "no report"), "printed no report", 3),
     ],
 )
-def test_a_release_that_cannot_be_checked_does_not_stop_the_rest(planted_releases, capsys, said, gap, status):
-    planted_releases.said = {"a": said}
+def test_a_release_that_cannot_be_checked_does_not_stop_the_rest(planted_releases, capsys, reply, gap, status):
+    planted_releases.said = {"a": reply}
     assert _run(["check", "model.py:net", "--across", "all"]) == status
     out = capsys.readouterr().out
     (line,) = (text for text in out.splitlines() if text.startswith("1.0: not checked: "))
@@ -363,8 +363,8 @@ def test_requirements_are_a_layer_that_is_used_again_and_removed(planted_release
 
 def test_a_dependency_that_does_not_fit_is_named_and_no_layer_is_left(planted_releases, tmp_path, monkeypatch, capsys):
     (tmp_path / "needs.txt").write_text("extra==1.5\n")
-    said = "say x No solution found: Because extra==1.5 depends on marker==7 and you require marker==1, it is so."
-    monkeypatch.setenv("PLANTED_UV_COMPILE", said.removeprefix("say "))
+    message = "say x No solution found: Because extra==1.5 depends on marker==7 and you require marker==1, it is so."
+    monkeypatch.setenv("PLANTED_UV_COMPILE", message.removeprefix("say "))
     assert _run(["check", "model.py:net", "--across", "1.0", "--with", "needs.txt"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "recapture: needs.txt does not fit a: extra==1.5 depends on marker==7, and a pins marker==1"

@@ -63,8 +63,8 @@ def test_a_plot_shows_each_interval_at_its_place_and_in_the_colour_of_its_status
     ]
     assert scales == pytest.approx([scales[0]] * 3, rel=0.02)
     (bound,) = [line for line in svg.iter(f"{name}line") if line.get("stroke-dasharray")]
-    one = next(text for text in svg.iter(f"{name}text") if text.text == "1×")
-    assert float(bound.get("y1")) == pytest.approx(float(one.get("y")) - 4)
+    label = next(text for text in svg.iter(f"{name}text") if text.text == "1×")
+    assert float(bound.get("y1")) == pytest.approx(float(label.get("y")) - 4)
     titles = [title.text for title in svg.iter(f"{name}title")]
     assert any(title.startswith("torch 2.8.0") and title.endswith("not runnable here") for title in titles)
 

@@ -49,15 +49,17 @@ def claims_in(path: Path) -> dict[str, set[str]]:
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     lists = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
-    found: dict[str, set[str]] = {}
+    ids_by_name: dict[str, set[str]] = {}
     for node in tree.body:
         for decorator in getattr(node, "decorator_list", []):
             for keyword in getattr(decorator, "keywords", []):
                 if keyword.arg == "claims":
                     values = [keyword.value]
-                    values += [lists[one.id] for one in ast.walk(keyword.value) if isinstance(one, ast.Name)]
-                    found[node.name] = {name for value in values for name in ids_in(value)}  # type: ignore[attr-defined]
-    return found
+                    values += [
+                        lists[name_node.id] for name_node in ast.walk(keyword.value) if isinstance(name_node, ast.Name)
+                    ]
+                    ids_by_name[node.name] = {name for value in values for name in ids_in(value)}  # type: ignore[attr-defined]
+    return ids_by_name
 
 
 def ids_in(value: ast.expr) -> set[str]:
@@ -72,8 +74,8 @@ def used_ids() -> dict[str, set[str]]:
     for kind, folder in (("case", SUITES), ("workload", SUITES / "speedups")):
         for path in sorted(folder.glob("*.py")):
             for name, ids in claims_in(path).items():
-                for one in ids:
-                    users[one].add(f"{kind} {path.stem}::{name}")
+                for claim_id in ids:
+                    users[claim_id].add(f"{kind} {path.stem}::{name}")
     return users
 
 
@@ -96,8 +98,8 @@ def missing(kind: str, name: str) -> str | None:
     program, command, *arguments = shlex.split(name)
     if program != "recapture" or command not in COMMANDS:
         return f"no command {name}"
-    options = {option for one in cli.get_command(click.Context(cli), command).params for option in one.opts}
-    unknown = [one for one in arguments if one.startswith("-") and one not in options]
+    options = {option for parameter in cli.get_command(click.Context(cli), command).params for option in parameter.opts}
+    unknown = [argument for argument in arguments if argument.startswith("-") and argument not in options]
     return f"{name}: no option {unknown[0]}" if unknown else None
 
 
@@ -121,14 +123,14 @@ def test_the_ids_are_read_from_every_way_of_writing_them(tmp_path):
 
 @pytest.mark.parametrize("claim", CLAIMS.shipped.values(), ids=lambda claim: claim.id)
 def test_the_cases_and_workloads_that_show_a_claim_are_those_that_name_it(claim):
-    named = {str(one) for one in claim.shown_by if one.kind in ("case", "workload")}
+    named = {str(evidence) for evidence in claim.shown_by if evidence.kind in ("case", "workload")}
     assert named == used_ids()[claim.id]
     assert claim.shown_by or claim.not_shown
 
 
 @pytest.mark.parametrize("claim", CLAIMS.shipped.values(), ids=lambda claim: claim.id)
 def test_what_shows_a_claim_exists(claim):
-    assert [wrong for one in claim.shown_by if (wrong := missing(one.kind, one.name))] == []
+    assert [wrong for evidence in claim.shown_by if (wrong := missing(evidence.kind, evidence.name))] == []
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_a_claim_is_read_with_its_source(tmp_path):
     )
     (claim,) = CLAIMS.load(write(tmp_path, text)).values()
     assert (claim.id, claim.source.title, claim.source.link, claim.torch) == ("X1", "A", None, ">=2.3,<2.10")
-    assert [(one.kind, one.name) for one in claim.shown_by] == [("case", "a::b")]
+    assert [(evidence.kind, evidence.name) for evidence in claim.shown_by] == [("case", "a::b")]
     with pytest.raises(AttributeError):
         claim.id = "X2"  # type: ignore[misc]
 
@@ -239,8 +241,8 @@ def test_the_list_has_every_claim_with_its_source_and_what_shows_it():
     for claim in CLAIMS.shipped.values():
         assert f"  {claim.id:4}{claim.claim}" in text
         assert claim.source.title in text
-        for one in claim.shown_by:
-            assert str(one) in text
+        for evidence in claim.shown_by:
+            assert str(evidence) in text
 
 
 def test_claims_are_chosen_by_id():

@@ -34,30 +34,30 @@ def planted(tmp_path, monkeypatch):
 @pytest.fixture
 def commands(monkeypatch):
     """The commands that a Python was asked to run, which ends with the status in `status`."""
-    found = []
+    calls = []
 
     def recapture(self, *arguments):
         image = self.variables.get("VIRTUAL_ENV", "here").rpartition("/")[2].rpartition("-")[0] or "here"
-        found.append((image, *arguments))
+        calls.append((image, *arguments))
         return 3 if "fails" in arguments else 0
 
     monkeypatch.setattr(Interpreter, "recapture", recapture)
-    return found
+    return calls
 
 
 def words_of(options, *arguments):
     """What is passed on for these arguments, and the options that they mean."""
-    found = []
+    parsed = []
 
     @click.command()
     @takes(options=options, where=ImageOptions)
     @click.option("--beside", is_flag=True)
     @click.pass_context
     def command(context, options, where, *, beside):
-        found.append((typed_words(context), options))
+        parsed.append((typed_words(context), options))
 
     command.main(list(arguments), standalone_mode=False)
-    return found[0]
+    return parsed[0]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_bad_input_is_refused_before_anything_is_installed(planted, monkeypatch,
 
 
 def test_a_container_gets_the_same_words_without_the_folder_of_this_machine(planted, monkeypatch):
-    found = []
+    calls = []
 
     class Engine:
         def __enter__(self):
@@ -185,14 +185,14 @@ def test_a_container_gets_the_same_words_without_the_folder_of_this_machine(plan
             pass
 
     def run_image(_client, image, arguments, options, _write, command):
-        found.append((image.name, command, arguments, options.results.name, options.gpus))
+        calls.append((image.name, command, arguments, options.results.name, options.gpus))
         return 0
 
     monkeypatch.setattr(engine, "connect", Engine)
     monkeypatch.setattr(container, "run_image", run_image)
     assert _run(["run", "--image", "a", "--via", "docker", "--results", "mine", "--resume"]) == 0
     assert _run(["doctor", "--image", "a", "--via", "docker", "--device", "cuda"]) == 0
-    assert found == [
+    assert calls == [
         ("a", "run", ("--resume",), "mine", ()),
         ("a", "doctor", ("--device", "cuda"), "results", ("all",)),
     ]

@@ -43,7 +43,7 @@ def collected(path):
 def test_nothing_named_is_every_shipped_suite():
     selection = find_suites(())
     assert selection.suites == tuple(shipped_suites())
-    assert "basic_use" in [one.name for one in selection.suites]
+    assert "basic_use" in [selected.name for selected in selection.suites]
     assert selection.admits("basic_use", "any", "compile")
     assert not selection.named
 
@@ -73,24 +73,24 @@ def test_a_file_a_folder_and_a_name_are_suites(suite, tmp_path):
     suite(GOOD, "_hidden.py")
     suite(GOOD, "other.py")
     assert find_suites((str(path),)).suites == (SuiteFile("mine", path),)
-    assert [one.name for one in find_suites((str(tmp_path),)).suites] == ["mine", "other"]
+    assert [found_suite.name for found_suite in find_suites((str(tmp_path),)).suites] == ["mine", "other"]
     assert find_suites(("basic_use",)).suites[0].path.name == "basic_use.py"
 
 
 def test_an_address_admits_what_it_names(suite):
     place = str(suite(GOOD))
-    whole, one, cell = (find_suites((place + rest,)) for rest in ("", "::f", "::f::compile:eager"))
+    whole, single_case, cell = (find_suites((place + suffix,)) for suffix in ("", "::f", "::f::compile:eager"))
     assert whole.admits("mine", "f", "fx")
     assert whole.admits("mine", "g", "fx")
     assert not whole.admits("other", "f", "fx")
-    assert one.admits("mine", "f", "fx")
-    assert not one.admits("mine", "g", "fx")
+    assert single_case.admits("mine", "f", "fx")
+    assert not single_case.admits("mine", "g", "fx")
     assert cell.admits("mine", "f", "compile:eager")
     assert not cell.admits("mine", "f", "compile")
-    both = find_suites((place + "::f", place + "::g"))
-    assert both.admits("mine", "g", "fx")
-    assert len(both.suites) == 1
-    assert both.named == {"mine"}
+    two_cases = find_suites((place + "::f", place + "::g"))
+    assert two_cases.admits("mine", "g", "fx")
+    assert len(two_cases.suites) == 1
+    assert two_cases.named == {"mine"}
 
 
 @pytest.mark.parametrize(
@@ -125,13 +125,13 @@ def test_each_execution_is_fresh(suite):
     path = suite(
         HEAD + "COUNT = []\n\n\n@case(example=lambda: (1,))\ndef f(x):\n    COUNT.append(x)\n    return len(COUNT)\n"
     )
-    one, two = execute("mine", path), execute("mine", path)
-    assert one is not two
-    assert one.f(1) == 1
-    assert one.f(1) == 2
-    assert two.f(1) == 1
-    assert len(getattr(two, CASES_ATTRIBUTE)) == 1
-    assert one.f.__code__ is not two.f.__code__
+    first, second = execute("mine", path), execute("mine", path)
+    assert first is not second
+    assert first.f(1) == 1
+    assert first.f(1) == 2
+    assert second.f(1) == 1
+    assert len(getattr(second, CASES_ATTRIBUTE)) == 1
+    assert first.f.__code__ is not second.f.__code__
 
 
 def test_a_suite_may_import_its_neighbours(suite):
@@ -162,7 +162,7 @@ def test_a_case_that_compiles_by_itself_is_known_for_it(suite):
         "@case(example=lambda: (1,))\ndef compiles(x):\n    return inner(x)\n\n\n"
         "@case(example=lambda: (1,))\ndef does_not(x):\n    return x\n"
     )
-    assert {one.name: one.compiles for one in collected(suite(HEAD + text)).cases} == {
+    assert {case.name: case.compiles for case in collected(suite(HEAD + text)).cases} == {
         "compiles": True,
         "does_not": False,
     }
@@ -170,9 +170,9 @@ def test_a_case_that_compiles_by_itself_is_known_for_it(suite):
 
 def test_a_case_is_described(suite):
     info = collected(suite(GOOD))
-    (one,) = info.cases
-    assert (one.name, one.summary, one.claims) == ("f", "Adds.", {"fx": [("T1", "pass")]})
-    assert len(one.hash) == 12
+    (case,) = info.cases
+    assert (case.name, case.summary, case.claims) == ("f", "Adds.", {"fx": [("T1", "pass")]})
+    assert len(case.hash) == 12
     assert info.compilers == []
 
 
@@ -211,7 +211,7 @@ def test_every_mistake_in_a_suite_is_one_line(suite, text, says):
 )  # fmt: skip
 def test_collection_calls_no_factory(suite, example):
     info = collected(suite(HEAD + f"import functools\n\n\n@case(example={example})\ndef f(x): ..."))
-    assert (info.error, info.refused, [one.name for one in info.cases]) == (None, [], ["f"])
+    assert (info.error, info.refused, [case.name for case in info.cases]) == (None, [], ["f"])
 
 
 def test_an_invalid_case_is_refused_by_line_and_the_others_are_collected(suite):
@@ -227,8 +227,8 @@ def test_an_invalid_case_is_refused_by_line_and_the_others_are_collected(suite):
     )
     info = collected(suite(HEAD + text))
     assert info.error is None
-    assert [one.name for one in info.cases] == ["good", "last"]
-    assert [str(one).partition("functools.partial(")[0] for one in info.refused] == [
+    assert [case.name for case in info.cases] == ["good", "last"]
+    assert [str(refusal).partition("functools.partial(")[0] for refusal in info.refused] == [
         "case 'bad': example is not a callable without arguments but (1,) (line 11)",
         "case 'misspelt': unknown option 'exmaple'; did you mean 'example'? (line 17)",
         "case 'bare' has no example: write @case(example=...) (line 21)",

@@ -415,7 +415,9 @@ class Terminal(io.StringIO):
 AT_THE_ENDS = f"{VERSIONS}\nsys.exit(1 if v('torch') >= (2, 9, 1) else 0)"
 
 
-def asked(capsys, monkeypatch, typed, *words, ends=("--good", "2.6.0", "--bad", "2.10.0"), program=AT_THE_ENDS):
+def search_without_yes(
+    capsys, monkeypatch, typed, *words, ends=("--good", "2.6.0", "--bad", "2.10.0"), program=AT_THE_ENDS
+):
     """The status of a search without --yes, and what it says; without `typed`, there is no terminal."""
     monkeypatch.setattr(sys, "stdin", io.StringIO() if typed is None else Terminal(typed))
     status = _run(["bisect", *words, *ends, "--", "python", "-c", program])
@@ -428,7 +430,7 @@ def environments_of(planted):
 
 
 def test_without_a_terminal_nothing_is_installed_unasked(planted, capsys, monkeypatch):
-    status, err = asked(capsys, monkeypatch, None)
+    status, err = search_without_yes(capsys, monkeypatch, None)
     assert (status, environments_of(planted)) == (2, [])
     (line,) = err.splitlines()
     assert re.search(r"installs up to \d of \d environments, 5 to 7 GB each, in \S+: 2\.6\.0, .*2\.10\.0", line), line
@@ -437,7 +439,7 @@ def test_without_a_terminal_nothing_is_installed_unasked(planted, capsys, monkey
 
 
 def test_a_person_is_asked_and_may_say_no(planted, capsys, monkeypatch):
-    status, err = asked(capsys, monkeypatch, "n\n")
+    status, err = search_without_yes(capsys, monkeypatch, "n\n")
     assert (status, environments_of(planted)) == (2, [])
     assert "5 to 7 GB each" in err
     assert "Install? [y/N]" in err
@@ -446,9 +448,9 @@ def test_a_person_is_asked_and_may_say_no(planted, capsys, monkeypatch):
 
 def test_what_is_there_is_used_without_a_question(planted, capsys, monkeypatch):
     ends = ("--across", "2.9.0,2.9.1")
-    status, err = asked(capsys, monkeypatch, "y\n", ends=ends)
+    status, err = search_without_yes(capsys, monkeypatch, "y\n", ends=ends)
     assert status == 0, err
     assert environments_of(planted) != []
-    status, err = asked(capsys, monkeypatch, None, ends=ends)
+    status, err = search_without_yes(capsys, monkeypatch, None, ends=ends)
     assert status == 0, err
     assert "5 to 7 GB each, in" not in err

@@ -18,19 +18,21 @@ def leaves(command=cli, path=""):
     """Every command that does something, by its words."""
     context = click.Context(command, info_name="recapture")
     for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        here = f"{path} {name}".strip()
-        if isinstance(found, click.Group):
-            yield from leaves(found, here)
+        subcommand = command.get_command(context, name)
+        subpath = f"{path} {name}".strip()
+        if isinstance(subcommand, click.Group):
+            yield from leaves(subcommand, subpath)
         else:
-            yield here, found
+            yield subpath, subcommand
 
 
 LEAVES = dict(leaves())
 
 
 def completed(words, incomplete):
-    return {one.value for one in ShellComplete(cli, {}, "recapture", "_X").get_completions(words, incomplete)}
+    return {
+        completion.value for completion in ShellComplete(cli, {}, "recapture", "_X").get_completions(words, incomplete)
+    }
 
 
 def test_every_command_has_an_example():
@@ -53,7 +55,7 @@ def test_an_example_is_accepted_as_it_stands(line, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", LEAVES)
 def test_every_command_prints_json(path):
-    names = {name for one in LEAVES[path].params for name in one.opts}
+    names = {name for parameter in LEAVES[path].params for name in parameter.opts}
     # What `images run` does not know goes to `recapture run`.
     assert "--json" in names or path == "images run"
 
@@ -97,11 +99,11 @@ def test_the_help_ends_with_the_examples(path, capsys):
     ],
 )
 def test_the_shell_completes_names(words, incomplete, expected):
-    found = completed(words, incomplete)
+    completions = completed(words, incomplete)
     # An image's name may get a longer sibling at any time.
-    assert expected <= found
-    assert all(one.startswith(incomplete) for one in found)
-    assert expected or not found
+    assert expected <= completions
+    assert all(completion.startswith(incomplete) for completion in completions)
+    assert expected or not completions
 
 
 def test_results_are_completed_from_the_folder(tmp_path, monkeypatch):
@@ -121,10 +123,10 @@ def test_a_broken_source_of_names_completes_nothing(monkeypatch):
 
 def test_completion_is_on_for_what_names_something():
     kinds = {
-        (path, one.name): one.type.kind
+        (path, parameter.name): parameter.type.kind
         for path, leaf in LEAVES.items()
-        for one in leaf.params
-        if isinstance(one.type, Completed)
+        for parameter in leaf.params
+        if isinstance(parameter.type, Completed)
     }
     assert kinds[("run", "selection")] == "cells"
     assert kinds[("bench", "compilers")] == "compilers"
@@ -173,6 +175,6 @@ def test_bad_input_prints_no_json(words, status, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as left:
         main(words)
     assert left.value.code == status
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1

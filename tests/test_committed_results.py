@@ -69,9 +69,9 @@ def test_every_image_has_the_same_cells_of_all_suites_on_the_cpu():
     }
     assert len(cells) >= 20
     suites = {file.name for file in shipped_suites()}
-    for image, found in cells.items():
-        assert {case.split("::")[0] for case, _ in found} == suites, image
-        assert found == cells["torch2.10.0-cu128"], image
+    for image, image_cells in cells.items():
+        assert {case.split("::")[0] for case, _ in image_cells} == suites, image
+        assert image_cells == cells["torch2.10.0-cu128"], image
 
 
 @pytest.fixture(params=find_speedups(RESULTS), ids=lambda path: str(path.relative_to(RESULTS)))

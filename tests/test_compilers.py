@@ -73,22 +73,25 @@ def test_the_names_are_these_in_this_order():
 def test_some_run_only_when_they_are_named():
     optional = {"compile:max-autotune-no-cudagraphs", "jit.trace:frozen", "jit.script:frozen"}
     optional |= {"aoti:dynamic", "aoti:checked"}
-    assert {name for name, one in COMPILERS.items() if one.optional} == optional
+    assert {name for name, declared in COMPILERS.items() if declared.optional} == optional
     assert COMPILERS["onnx"].requires == EXTRA
 
 
 def test_what_is_known_of_each_is_right():
     dynamo = {name for name in NAMES if name.split(":")[0] == "compile"} | {"export:strict"}
-    assert {name for name, one in COMPILERS.items() if one.uses_dynamo} == dynamo
-    assert [name for name, one in COMPILERS.items() if not one.checks_inputs] == [
+    assert {name for name, declared in COMPILERS.items() if declared.uses_dynamo} == dynamo
+    assert [name for name, declared in COMPILERS.items() if not declared.checks_inputs] == [
         "aoti",
         "aoti:dynamic",
         "aoti:checked",
     ]
-    assert [name for name, one in COMPILERS.items() if one.sees_held_out] == ["export:dynamic", "aoti:dynamic"]
+    assert [name for name, declared in COMPILERS.items() if declared.sees_held_out] == [
+        "export:dynamic",
+        "aoti:dynamic",
+    ]
     own_copy = {name for name in NAMES if name.split(":")[0] in ("export", "aoti", "onnx")}
     own_copy |= {"jit.trace:frozen", "jit.script:frozen"}
-    assert {name for name, one in COMPILERS.items() if not one.shares_state} == own_copy
+    assert {name for name, declared in COMPILERS.items() if not declared.shares_state} == own_copy
 
 
 def test_results_of_onnx_are_on_the_devices_that_the_exported_program_names(monkeypatch):
@@ -104,8 +107,8 @@ def test_results_of_onnx_are_on_the_devices_that_the_exported_program_names(monk
             return x + 1, torch.zeros(2)
 
     monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: Program())
-    one, two, three = COMPILERS["onnx"].function(f, (torch.ones(2),))(torch.ones(2))
-    assert (one.tolist(), one.device.type, two.device.type, three) == ([2.0, 2.0], "cpu", "meta", 3)
+    first, second, third = COMPILERS["onnx"].function(f, (torch.ones(2),))(torch.ones(2))
+    assert (first.tolist(), first.device.type, second.device.type, third) == ([2.0, 2.0], "cpu", "meta", 3)
 
 
 def test_every_file_declares_some():
@@ -116,11 +119,11 @@ def test_every_file_declares_some():
 
 
 def test_every_family_has_a_compiler_and_the_reference_is_eager():
-    assert {one.family for one in COMPILERS.values()} == set(Family)
-    assert [name for name, one in COMPILERS.items() if one.is_reference] == [EAGER]
+    assert {declared.family for declared in COMPILERS.values()} == set(Family)
+    assert [name for name, declared in COMPILERS.items() if declared.is_reference] == [EAGER]
 
 
-@pytest.mark.parametrize("name", [name for name, one in COMPILERS.items() if one.arguments])
+@pytest.mark.parametrize("name", [name for name, declared in COMPILERS.items() if declared.arguments])
 def test_the_arguments_in_a_declaration_are_those_of_the_call(name, monkeypatch):
     calls = []
 
@@ -141,9 +144,9 @@ def test_the_arguments_in_a_declaration_are_those_of_the_call(name, monkeypatch)
 def test_a_variant_without_declared_arguments_passes_none(monkeypatch):
     calls = []
     monkeypatch.setattr(torch, "compile", lambda *_, **arguments: calls.append(arguments))
-    for one in COMPILERS.values():
-        if one.family == Family.DYNAMO and not one.arguments:
-            one.capture(len, ())
+    for declared in COMPILERS.values():
+        if declared.family == Family.DYNAMO and not declared.arguments:
+            declared.capture(len, ())
     assert calls == [{}]
 
 
@@ -205,7 +208,7 @@ def test_a_compiler_of_a_user_has_the_family_that_it_declares():
     finally:
         namespace.pop(COMPILERS_ATTRIBUTE, None)
     declared = compilers_of(module)
-    assert [(one.family, one.last_stage, one.frontend) for one in declared.values()] == [
+    assert [(candidate.family, candidate.last_stage, candidate.frontend) for candidate in declared.values()] == [
         (Family.DYNAMO, "aot_autograd", "torch.compile"),
         (Family.DYNAMO, "other", "torch.compile"),
         (Family.DYNAMO, "inductor", "torch.compile"),
@@ -257,7 +260,7 @@ def check_capture(name, capture):
     inputs = torch.rand(4, 3), torch.rand(4, 3)
     function = one_tensor if name.startswith("jit") else sine  # TorchScript has no tuple of a tensor and a dict
     expected = function(*inputs)
-    result = capture(function, tuple(one.clone() for one in inputs))(*inputs)
+    result = capture(function, tuple(tensor.clone() for tensor in inputs))(*inputs)
     assert type(result) is type(expected)
     torch.testing.assert_close(result, expected)
     module = Linear().eval()  # nothing else can be frozen
@@ -316,13 +319,13 @@ def test_arguments_of_nested_plain_values_are_concrete_and_checked_at_each_call(
     example = (torch.ones(3), (0, 1), NESTED, torch.float64)
     captured = COMPILERS["fx:concrete_args"].capture(reduced, example)
     assert torch.equal(captured(torch.ones(4), *example[1:]), torch.tensor(7.0, dtype=torch.float64))
-    for other in (
+    for changed_inputs in (
         (torch.ones(3), (0, 2), NESTED, torch.float64),
         (torch.ones(3), (0, 1), {**NESTED, "deep": [1, (3.0, None)]}, torch.float64),
         (torch.ones(3), (0, 1), NESTED, torch.float32),
     ):
         with pytest.raises(AssertionError, match="has been specialized to have value"):
-            captured(*other)
+            captured(*changed_inputs)
 
 
 @pytest.mark.parametrize(
@@ -360,7 +363,7 @@ def test_a_concrete_argument_that_the_example_leaves_out_has_its_default():
 
 
 def test_those_for_inference_alone_say_so():
-    alone = {name for name, one in COMPILERS.items() if one.inference_only}
+    alone = {name for name, declared in COMPILERS.items() if declared.inference_only}
     assert alone == {"aoti", "aoti:dynamic", "aoti:checked", "onnx", "jit.trace:frozen", "jit.script:frozen"}
 
 
@@ -444,16 +447,16 @@ def test_a_compiler_of_ones_own_needs_a_name_and_a_function():
         )
     finally:
         del sys.modules[module.__name__]
-    (one,) = compilers_of(module).values()
-    assert (one.name, one.since, one.optional, one.describe(), one.function_name) == (
+    (declared,) = compilers_of(module).values()
+    assert (declared.name, declared.since, declared.optional, declared.describe(), declared.function_name) == (
         "mine",
         "2.2",
         True,
         "Mine.",
         "capture",
     )
-    assert one.capture(len, ()) is len
-    module.__dict__[COMPILERS_ATTRIBUTE].append(one)
+    assert declared.capture(len, ()) is len
+    module.__dict__[COMPILERS_ATTRIBUTE].append(declared)
     with pytest.raises(ValueError, match="two compilers are named 'mine'"):
         compilers_of(module)
 

@@ -91,9 +91,9 @@ print(json.dumps([*done, allocator_name(), len(os.sched_getaffinity(0)), faults,
 @pytest.mark.slow
 def test_fixed_cores_and_kept_memory_make_processes_agree():
     """Six processes each way: without the settings, some return their memory in each iteration and some keep it."""
-    found = {"set": [], "leave": []}
+    measurements = {"set": [], "leave": []}
     for _ in range(6):
-        for way, runs in found.items():
+        for way, runs in measurements.items():
             done = subprocess.run(
                 [sys.executable, "-c", textwrap.dedent(TIMED), way],
                 env={**os.environ, "PYTHONPATH": str(REPOSITORY), "LD_PRELOAD": ""},
@@ -102,12 +102,12 @@ def test_fixed_cores_and_kept_memory_make_processes_agree():
                 check=True,
             )
             runs.append(json.loads(done.stdout))
-    assert all(row[:4] == [True, True, "libc, keeps freed memory", 1] for row in found["set"])
-    assert all(row[:3] == [False, False, "libc"] for row in found["leave"])
-    faults = {way: [row[4] for row in rows] for way, rows in found.items()}
+    assert all(row[:4] == [True, True, "libc, keeps freed memory", 1] for row in measurements["set"])
+    assert all(row[:3] == [False, False, "libc"] for row in measurements["leave"])
+    faults = {way: [row[4] for row in rows] for way, rows in measurements.items()}
     # Pages that an iteration gets from the kernel: 8 MiB are 2,048 pages. The heap may still grow once or twice.
     assert max(faults["set"]) < 100
     assert max(faults["leave"]) > 1000
-    medians = {way: [row[5] for row in rows] for way, rows in found.items()}
+    medians = {way: [row[5] for row in rows] for way, rows in measurements.items()}
     spreads = {way: statistics.stdev(map(float, values)) / statistics.mean(values) for way, values in medians.items()}
     assert spreads["set"] < spreads["leave"], medians

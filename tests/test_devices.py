@@ -52,7 +52,7 @@ def committed():
 
 
 @pytest.fixture(params=sorted(directory.parent.name for directory in RESULTS.glob("torch*/sm_*")))
-def both(request):
+def cpu_and_gpu(request):
     """The committed results of one image on a CPU and on a GPU, compared."""
     return committed()[request.param.removeprefix("torch").partition("-")[0]]
 
@@ -68,39 +68,39 @@ def unexplained(pairs):
 # --- the committed results --------------------------------------------------------------------------------------------
 
 
-def test_every_committed_difference_of_outcome_has_exactly_one_explanation(both):
-    assert unexplained(both.devices.other_outcome) == []
+def test_every_committed_difference_of_outcome_has_exactly_one_explanation(cpu_and_gpu):
+    assert unexplained(cpu_and_gpu.devices.other_outcome) == []
 
 
-def test_every_committed_failure_in_another_way_has_exactly_one_explanation(both):
-    assert unexplained(both.devices.other_way) == []
+def test_every_committed_failure_in_another_way_has_exactly_one_explanation(cpu_and_gpu):
+    assert unexplained(cpu_and_gpu.devices.other_way) == []
 
 
 def test_every_explanation_holds_on_exactly_the_releases_that_it_names():
-    shown = {entry: set() for entry in DEVICE_DIFFERENCES.shipped}
+    releases_shown = {entry: set() for entry in DEVICE_DIFFERENCES.shipped}
     for release, pair in committed().items():
         for cell in (*pair.devices.other_outcome, *pair.devices.other_way):
             for entry in DEVICE_DIFFERENCES.shipped:
                 if entry.covers(cell.cpu, cell.gpu):
-                    shown[entry].add(release)
-    assert [entry.line for entry, releases in shown.items() if releases != set(entry.releases)] == []
+                    releases_shown[entry].add(release)
+    assert [entry.line for entry, releases in releases_shown.items() if releases != set(entry.releases)] == []
 
 
-def test_every_named_case_and_compiler_is_recorded_on_the_gpu(both):
-    recorded = {(record.case, record.compiler) for record in both.gpu.records}
+def test_every_named_case_and_compiler_is_recorded_on_the_gpu(cpu_and_gpu):
+    recorded = {(record.case, record.compiler) for record in cpu_and_gpu.gpu.records}
     cases, compilers = {case for case, _ in recorded}, {name for _, name in recorded}
     for entry in DEVICE_DIFFERENCES.shipped:
-        if both.release in entry.releases:
+        if cpu_and_gpu.release in entry.releases:
             assert set(entry.compilers) <= compilers & builtin_compilers().keys(), entry.line
             assert {name for name in entry.cases if "*" not in name} <= cases, entry.line
             assert len(set(entry.compilers)) == len(entry.compilers)
 
 
-def test_the_numbers_add_up(both):
-    alone = {device: sum(numbers.values()) for device, numbers in both.devices.on_one.items()}
-    assert both.devices.compared + alone["cpu"] == len(both.cpu.records)
-    assert both.devices.compared + alone["gpu"] == len(both.gpu.records)
-    assert both.devices.same > 0.9 * both.devices.compared
+def test_the_numbers_add_up(cpu_and_gpu):
+    alone = {device: sum(numbers.values()) for device, numbers in cpu_and_gpu.devices.on_one.items()}
+    assert cpu_and_gpu.devices.compared + alone["cpu"] == len(cpu_and_gpu.cpu.records)
+    assert cpu_and_gpu.devices.compared + alone["gpu"] == len(cpu_and_gpu.gpu.records)
+    assert cpu_and_gpu.devices.same > 0.9 * cpu_and_gpu.devices.compared
 
 
 # --- what covers what -------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path)
         return Results(tmp_path / folder, tuple(records), None)
 
     oom = {"reason": "the limit"}
-    here = [
+    on_cpu = [
         right(case="a::same"),
         right(case="a::other"),
         wrong("inf", "300", case="a::way", device="cpu"),
@@ -184,7 +184,7 @@ def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path)
         right(case="a::edited", case_hash="0" * 12),
         right(case="a::breaks"),
     ]
-    there = [
+    on_gpu = [
         right(case="a::same", device="cuda"),
         record(Verdict.OOM, case="a::other", device="cuda", **oom),
         msgspec.structs.replace(wrong("inf", "300", case="a::way"), verdict=Verdict.WRONG),
@@ -192,7 +192,7 @@ def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path)
         right(case="a::edited", case_hash="1" * 12, device="cuda"),
         record(Verdict.PASS_WITH_BREAKS, case="a::breaks", device="cuda"),
     ]
-    comparison = compare_devices(results("cpu", *here), results("gpu", *there), RELEASE)
+    comparison = compare_devices(results("cpu", *on_cpu), results("gpu", *on_gpu), RELEASE)
     assert comparison.same == 2
     assert [pair.gpu.case for pair in comparison.other_outcome] == ["a::other"]
     assert [pair.gpu.case for pair in comparison.other_way] == ["a::way"]
@@ -205,7 +205,7 @@ def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ('"fuser"', '"other"', "Invalid enum value 'other'"),
         ('["2.11.0"]', "[]", "at least one each"),
@@ -223,10 +223,10 @@ def test_cells_are_compared_in_four_ways_and_an_edited_case_not_at_all(tmp_path)
         ("[[differences]]", "[[differences", "Expected"),
     ],
 )
-def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, said):
+def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, message):
     path = tmp_path / "devices.toml"
     path.write_text(ENTRY.replace(old, new, 1))
-    with pytest.raises(UsageError, match=said) as refused:
+    with pytest.raises(UsageError, match=message) as refused:
         DEVICE_DIFFERENCES.load(path)
     assert "\n" not in str(refused.value)
 
@@ -269,16 +269,16 @@ def test_diff_counts_what_nothing_explains(capfd, tmp_path):
     assert f"  1 cell: {GROUPS['fuser']}" in out
     assert "  1 cell with another outcome: not explained" in out
     (tmp_path / "torch2.6.0-cu124").mkdir()
-    other = (tmp_path / "torch2.11.0-cu130" / "cpu").rename(tmp_path / "torch2.6.0-cu124" / "cpu")
-    assert "Known differences" not in printed(capfd, other, tmp_path / "bare-torch2.11.0-cu130" / "sm_90")
+    older_release = (tmp_path / "torch2.11.0-cu130" / "cpu").rename(tmp_path / "torch2.6.0-cu124" / "cpu")
+    assert "Known differences" not in printed(capfd, older_release, tmp_path / "bare-torch2.11.0-cu130" / "sm_90")
 
 
 def test_diff_tells_a_change_of_notes_that_many_cells_share_once(capfd, tmp_path):
     noted = Difference("example", "environ['A']", "state", unlike="environment")
-    other = Difference("example", "environ['B']", "state", unlike="environment")
+    other_note = Difference("example", "environ['B']", "state", unlike="environment")
     cases = [f"a::case{number}" for number in range(30)]
     old: list[Record] = [right(case=case) for case in cases]
-    new = [right(case=case, noted=(noted,)) for case in cases[1:]] + [right(case=cases[0], noted=(noted, other))]
+    new = [right(case=case, noted=(noted,)) for case in cases[1:]] + [right(case=cases[0], noted=(noted, other_note))]
     for name, rows in (("old", old), ("new", new)):
         (tmp_path / name).mkdir()
         write_jsonl(tmp_path / name / "conformance.jsonl", rows)

@@ -164,7 +164,7 @@ def noting(*kinds, verdict=Verdict.PASS, notes=(), schema=2, detail=""):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (noting("alias"), noting("alias", "metadata"), "alias → alias, metadata  on example, result: metadata"),
         (noting("alias"), noting(), "alias → none  no longer: on example, result: alias"),
@@ -172,7 +172,7 @@ def noting(*kinds, verdict=Verdict.PASS, notes=(), schema=2, detail=""):
         (noting("alias", verdict=Verdict.WRONG), noting(verdict=Verdict.WRONG), "alias → none  no longer: on example"),
     ],
 )
-def test_notes_that_come_or_go_are_a_category_of_their_own_and_no_regression(old, new, said):
+def test_notes_that_come_or_go_are_a_category_of_their_own_and_no_regression(old, new, message):
     changes = compared([old], [new])
     assert [members for _, members in changes.categories() if members] == [changes.noted_differently]
     assert [matching_changes(changes, name) for name in ("regression", "wrong", "failing", "any", "notes")] == [
@@ -182,7 +182,7 @@ def test_notes_that_come_or_go_are_a_category_of_their_own_and_no_regression(old
         0,
         1,
     ]
-    assert said in in_text(changes)
+    assert message in in_text(changes)
 
 
 def test_notes_of_records_that_other_rules_judged_are_not_compared():
@@ -351,8 +351,8 @@ def test_a_cpu_can_be_compared_with_a_gpu():
 
 
 def test_two_devices_in_one_directory_are_kept_apart():
-    both = [record(device="cpu"), record(Verdict.ERROR, device="cuda")]
-    changes = compared(both, both)
+    records = [record(device="cpu"), record(Verdict.ERROR, device="cuda")]
+    changes = compared(records, records)
     assert changes.unchanged == 2
 
 

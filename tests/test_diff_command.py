@@ -125,7 +125,7 @@ def test_a_directory_with_one_image_can_replace_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (IMAGES / "torch2.6.0-cu12", NEW, "torch2.6.0-cu12 does not exist; did you mean 'torch2.6.0-cu124'?"),
         (RESOURCES / "empty" / "torch2.6.0-cu124", NEW, "no conformance.jsonl in"),
@@ -135,10 +135,10 @@ def test_a_directory_with_one_image_can_replace_it(tmp_path):
         (NEW.parent, GPU.parent, "have no capability in common"),
     ],
 )
-def test_bad_directories_are_one_clear_line_and_exit_status_2(old, new, said, capsys):
+def test_bad_directories_are_one_clear_line_and_exit_status_2(old, new, message, capsys):
     assert recapture("diff", old, new) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 

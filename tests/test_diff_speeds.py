@@ -157,10 +157,10 @@ def test_verdicts_that_changed_come_before_speed(changed):
 
 
 def test_rows_of_one_side_and_of_edited_workloads_are_not_compared(changed):
-    other = replace(VIT, workload="another")
-    changes = changed(other, drop=[VIT.key])
+    other_workload = replace(VIT, workload="another")
+    changes = changed(other_workload, drop=[VIT.key])
     assert of(changes, VIT).category == "only_in_old"
-    assert of(changes, other).category == "only_in_new"
+    assert of(changes, other_workload).category == "only_in_new"
     row = the("densenet121_eval", "compile:max-autotune")
     assert row.hash is not None
     assert of(changed(replace(slowed(row, candidate=2), hash="edited")), row).category == "edited"
@@ -278,10 +278,10 @@ def test_a_benchmark_on_only_one_side_is_reported_and_cannot_be_a_condition(capf
 
 def test_another_error_is_another_failure(changed):
     failed = next(row for row in ON_FILE.rows if not row.right)
-    other = replace(failed, error=ErrorInfo(type="RuntimeError", message="another", fingerprint="f" * 12))
+    other_failure = replace(failed, error=ErrorInfo(type="RuntimeError", message="another", fingerprint="f" * 12))
     [change] = [
         speed
-        for speed in changed(other).speeds
+        for speed in changed(other_failure).speeds
         if (speed.workload, speed.configuration) == (failed.workload, str(failed.configuration))
     ]
     assert change.category == "failing_differently"

@@ -33,7 +33,7 @@ def noting(*noted, **fields):
 
 
 @pytest.mark.parametrize(
-    ("difference", "said"),
+    ("difference", "text"),
     [
         (difference("dtype", detail="eager int, this float"), "on held_out[0], result: dtype: eager int, this float"),
         (counted(), "result: value (7 ulp): 2 of 5 "),
@@ -46,8 +46,8 @@ def noting(*noted, **fields):
         (difference("value", detail="a\nb"), "result: value: a b"),
     ],
 )
-def test_a_difference_is_one_line_with_its_place_kind_and_distance(difference, said):
-    assert said in differences.describe_difference(difference)
+def test_a_difference_is_one_line_with_its_place_kind_and_distance(difference, text):
+    assert text in differences.describe_difference(difference)
     assert "\n" not in differences.describe_difference(difference)
 
 

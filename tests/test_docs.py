@@ -86,13 +86,13 @@ class TestReadme:
         counts = Counter(
             row.compiler for row in read_conformance(results_pages.LATEST) if row.verdict in SILENTLY_WRONG
         )
-        told = {
+        documented = {
             name: int(number)
             for number, name in re.findall(r"(\d+)\s+under\s+`([^`]+)`", section(README, "What it found"))
         }
-        told["compile"] = told.pop("torch.compile")
-        assert len(told) == 5
-        assert told == {name: counts[name] for name in told}
+        documented["compile"] = documented.pop("torch.compile")
+        assert len(documented) == 5
+        assert documented == {name: counts[name] for name in documented}
         cases = len({row.case for row in read_conformance(results_pages.LATEST)})
         assert f"Of {cases} cases on the CPU" in section(README, "What it found")
 
@@ -136,8 +136,8 @@ class TestArchitecture:
         assert packages == package_graph.layers()
         assert {name for name, _ in tools} == set(package_graph.tools())
         for name, commands in tools:
-            there = {key for key, command in COMMANDS.items() if command.place.startswith(f"recapture.{name}.")}
-            assert set(re.findall(r"`([a-z]+)`", commands)) == there, name
+            tool_commands = {key for key, command in COMMANDS.items() if command.place.startswith(f"recapture.{name}.")}
+            assert set(re.findall(r"`([a-z]+)`", commands)) == tool_commands, name
 
     def test_every_file_it_names_exists(self):
         named = re.findall(r"`((?:recapture|suites|docker|results|docs)/[\w./]*)`", ARCHITECTURE)
@@ -166,7 +166,7 @@ class TestReference:
         for name in COMMANDS:
             assert f"## recapture {name}\n" in page
             command = reference.command_of(name)
-            for option in (one for one in command.params if isinstance(one, click.Option)):
+            for option in (parameter for parameter in command.params if isinstance(parameter, click.Option)):
                 assert option.opts[0] in page, (name, option.name)
         assert "## recapture images build\n" in page
 
@@ -191,7 +191,7 @@ class TestReference:
         pages = reference.compilers_page(), reference.checks_page(), reference.images_page(), reference.claims_page()
         names: tuple[Iterable[str], ...] = (
             builtin_compilers(),
-            [one.name for one in examine("cpu")],
+            [check.name for check in examine("cpu")],
             load_images(),
             CLAIMS.shipped,
         )

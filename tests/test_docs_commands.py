@@ -27,9 +27,9 @@ RUN_SERVERS = {
 
 def each_document():
     """Every document to run; those that take long are slow."""
-    found = {str(path.relative_to(documents.ROOT)): path for path in find_documents()}
-    assert found.keys() >= RUN_SERVERS
-    for name, path in found.items():
+    paths = {str(path.relative_to(documents.ROOT)): path for path in find_documents()}
+    assert paths.keys() >= RUN_SERVERS
+    for name, path in paths.items():
         yield pytest.param(path, marks=[pytest.mark.slow] if name in RUN_SERVERS else [], id=name)
 
 

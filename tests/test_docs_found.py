@@ -33,16 +33,16 @@ def records_of_models(library, capability):
 
 
 def latest_of(version):
-    (found,) = (path for path in (ROOT / "results").glob(f"torch{version}-cu???/cpu"))
-    return found
+    (folder,) = (path for path in (ROOT / "results").glob(f"torch{version}-cu???/cpu"))
+    return folder
 
 
 def test_its_counts_are_those_of_the_records():
-    told = dict(re.findall(r"^\| `([^`]+)` \| (\d+) \|$", section(FOUND, "On one release"), flags=re.MULTILINE))
+    documented = dict(re.findall(r"^\| `([^`]+)` \| (\d+) \|$", section(FOUND, "On one release"), flags=re.MULTILINE))
     rows = read_conformance(results_pages.LATEST)
     counts = Counter(row.compiler for row in rows if row.verdict in SILENTLY_WRONG)
-    assert len(told) == 7
-    assert {name: int(number) for name, number in told.items()} == {name: counts[name] for name in told}
+    assert len(documented) == 7
+    assert {name: int(number) for name, number in documented.items()} == {name: counts[name] for name in documented}
     cases = len({row.case for row in rows})
     assert f"Of {cases} cases on the CPU" in section(FOUND, "On one release")
 
@@ -52,7 +52,7 @@ def test_its_counts_of_the_examples_for_export_are_those_of_the_records():
     rows = read_conformance(ROOT / "results" / "exportdb" / "torch2.11.0-cu130" / "cpu")
     right = Counter(row.compiler for row in rows if row.verdict in RIGHT)
     other_size = [row for row in rows if row.compiler == "aoti" and row.verdict is Verdict.SPECIALIZED]
-    other_shape = [row for row in other_size if any(one.kind == "shape" for one in row.differences)]
+    other_shape = [row for row in other_size if any(difference.kind == "shape" for difference in row.differences)]
     assert f"has the {right['eager']} examples" in text
     assert f"`torch.compile` is right on {right['compile']}, `export:dynamic` on {right['export:dynamic']}" in text
     assert f"`export` on {right['export']}," in text
@@ -64,9 +64,9 @@ def test_its_counts_of_compilers_that_run_only_when_named_are_those_of_the_recor
     rows = re.findall(
         r"^\| `(\S+)` \| `(\S+)` \| (.+) \|$", section(FOUND, "Compilers that run only when named"), re.MULTILINE
     )
-    named = {name for name, one in builtin_compilers().items() if one.optional}
+    named = {name for name, compiler in builtin_compilers().items() if compiler.optional}
     assert {name for name, _, _ in rows} == named
-    for name, default, told in rows:
+    for name, default, documented in rows:
         counts = []
         for variants, folder in (
             ("torch2.11.0-cu130/cpu", "torch2.11.0-cu130/cpu"),
@@ -76,10 +76,10 @@ def test_its_counts_of_compilers_that_run_only_when_named_are_those_of_the_recor
             cases = {record.case for record in mine.values()}
             assert len(cases) == 405
             beside = records_by_cell(ROOT / "results" / folder)
-            for one, found in ((name, mine), (default, beside)):
-                groups = Counter(group(found[f"{case}::{one}"]) for case in cases)
+            for compiler_name, records in ((name, mine), (default, beside)):
+                groups = Counter(group(records[f"{case}::{compiler_name}"]) for case in cases)
                 counts.append("/".join(str(groups[which]) for which in ("right", "wrong", "failing")))
-        assert told.split(" | ") == counts
+        assert documented.split(" | ") == counts
 
 
 def test_its_counts_of_inputs_that_aotinductor_checks_are_those_of_the_records():
@@ -103,19 +103,19 @@ def test_its_counts_of_inputs_that_aotinductor_checks_are_those_of_the_records()
 def test_its_counts_of_models_are_those_of_the_records(title, capability):
     models = section(FOUND, "Models")
     text = models.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
-    told = dict(re.findall(r"^\| `([\w:.]+)` \| (.+) \|$", text, flags=re.MULTILINE))
+    documented = dict(re.findall(r"^\| `([\w:.]+)` \| (.+) \|$", text, flags=re.MULTILINE))
     rows = {name: records_of_models(name, capability) for name in ("torchvision", "timm", "transformers")}
-    counts = Counter((row.compiler, name, group(row)) for name, found in rows.items() for row in found)
-    assert told == {
+    counts = Counter((row.compiler, name, group(row)) for name, records in rows.items() for row in records)
+    assert documented == {
         compiler: " | ".join(
             "/".join(str(counts[compiler, name, verdict]) for verdict in ("right", "wrong", "failing"))
-            if any(row.compiler == compiler for row in found)
+            if any(row.compiler == compiler for row in records)
             else "–"
-            for name, found in rows.items()
+            for name, records in rows.items()
         )
         for compiler in {compiler for compiler, _, _ in counts}
     }
-    number = sum(len({row.case for row in found}) for found in rows.values())
+    number = sum(len({row.case for row in records}) for records in rows.values())
     assert f"has {number} models" in " ".join(models.split())
     if capability == "cpu":
         dynamic = sum(counts["export:dynamic", name, "right"] for name in rows)
@@ -141,13 +141,13 @@ def test_its_counts_of_drifted_images_are_those_of_the_records():
     )
     twins = sorted(path for path in (ROOT / "results").glob("torch*-drifted/cpu"))
     assert len(rows) == len(twins) == 4
-    for version, cells, told in rows:
+    for version, cells, documented in rows:
         (twin,) = (path for path in twins if path.parent.name.startswith(f"torch{version}-"))
         before, after = records_by_cell(latest_of(version)), records_by_cell(twin)
         pairs = [(group(before[cell]), group(record)) for cell, record in after.items()]
         changed = Counter(pair for pair in pairs if pair[0] != pair[1])
         assert cells == f"{len(pairs):,}"
-        assert told == " | ".join(
+        assert documented == " | ".join(
             str(count)
             for count in (
                 sum(number for (_, new), number in changed.items() if new == "wrong"),

@@ -74,7 +74,7 @@ MESSAGES = [
 ]
 
 
-def made(name: str, status: str) -> Check:
+def check_with(name: str, status: str) -> Check:
     return Check(name=name, status=status, found="", mend="", affects="all")
 
 
@@ -83,25 +83,27 @@ ALL_NAMES = list(register._REGISTER)
 
 @pytest.mark.parametrize(("name", "kind", "text"), MESSAGES)
 def test_a_message_is_due_to_its_check_only_while_that_check_fails(name, kind, text):
-    checks = [made(other, "ok" if other != name else "fault") for other in ALL_NAMES]
-    assert explain(kind, text, checks) == made(name, "fault")
+    checks = [check_with(check_name, "ok" if check_name != name else "fault") for check_name in ALL_NAMES]
+    assert explain(kind, text, checks) == check_with(name, "fault")
     for status in ("ok", "warning", "unknown"):
-        assert explain(kind, text, [made(other, status) for other in ALL_NAMES]) is None
+        assert explain(kind, text, [check_with(check_name, status) for check_name in ALL_NAMES]) is None
 
 
 def test_a_compilers_own_failure_is_not_excused_by_a_faulty_machine():
-    checks = [made(name, "fault") for name in ALL_NAMES]
+    checks = [check_with(name, "fault") for name in ALL_NAMES]
     assert explain("Unsupported", "generic_jump TensorVariable()", checks) is None
     assert explain("TorchRuntimeError", "The size of tensor a (3) must match the size of tensor b (4)", checks) is None
 
 
 def test_scipys_failure_under_dynamo_stays_the_compilers_error():
     text = "'str' object has no attribute 'IF_NEEDED'"
-    assert explain("InternalTorchDynamoError", text, [made("scipy-version", "warning")]) is None
+    assert explain("InternalTorchDynamoError", text, [check_with("scipy-version", "warning")]) is None
 
 
 def test_the_reason_of_a_cell_names_no_path_and_no_size():
-    check = msgspec.structs.replace(made("disk-space", "fault"), found="1.2 GiB free in /home/ann/cache, C/C++ aside")
+    check = msgspec.structs.replace(
+        check_with("disk-space", "fault"), found="1.2 GiB free in /home/ann/cache, C/C++ aside"
+    )
     assert check.reason == "disk-space: … GiB free in <path>, C/C++ aside"
 
 
@@ -173,7 +175,7 @@ def test_json_is_a_list_of_checks_and_the_status_is_3_with_a_fault(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     result = CliRunner().invoke(doctor, ["--json"])
     assert result.exit_code == 3
-    checks = {one["name"]: one for one in json.loads(result.stdout)}
+    checks = {check["name"]: check for check in json.loads(result.stdout)}
     assert checks["cxx-compiler"]["status"] == "fault"
     assert set(checks["cxx-compiler"]) == {"name", "status", "found", "mend", "affects"}
 
@@ -181,9 +183,9 @@ def test_json_is_a_list_of_checks_and_the_status_is_3_with_a_fault(monkeypatch):
 def test_the_table_names_every_check_and_counts_what_is_wrong(monkeypatch):
     monkeypatch.setenv("COLUMNS", "150")
     monkeypatch.delenv("CXX", raising=False)
-    checks = [made("cxx-compiler", "fault"), made("memory", "warning"), made("libcuda", "unknown")]
+    checks = [check_with("cxx-compiler", "fault"), check_with("memory", "warning"), check_with("libcuda", "unknown")]
     text = checks_table(checks)
-    assert all(one.name in text for one in checks)
+    assert all(check.name in text for check in checks)
     assert text.splitlines()[-1] == "1 fault, 1 warning, 1 unknown"
 
 

@@ -58,10 +58,10 @@ def test_the_library_is_looked_for_under_the_name_that_triton_links_with(planted
     (tmp_path / "lib").mkdir()
     for name in libraries:
         (tmp_path / "lib" / name).touch()
-    found = planted.check("libcuda", "cuda")
-    assert found.status == status, found
+    check = planted.check("libcuda", "cuda")
+    assert check.status == status, check
     if status == "fault":
-        assert found.mend.startswith("link libcuda.so to libcuda.so.1")
+        assert check.mend.startswith("link libcuda.so to libcuda.so.1")
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ WORKERS = "torch/bin/ptxas"
 
 def assemblers(planted, directory, releases):
     """Plant packages whose ptxas says a release; None: one that fails."""
-    for name, told in releases.items():
+    for name, release in releases.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        answer = "exit 1" if told is None else f"echo 'Cuda compilation tools, release {told}, V{told}.88'"
+        answer = "exit 1" if release is None else f"echo 'Cuda compilation tools, release {release}, V{release}.88'"
         path.write_text(f"#!/bin/sh\n{answer}\n")
         path.chmod(0o755)
     for package in {name.partition("/")[0] for name in releases}:
@@ -142,11 +142,11 @@ def assemblers(planted, directory, releases):
 )
 def test_workers_that_assemble_with_another_ptxas_are_warned_of(planted, tmp_path, releases, status):
     assemblers(planted, tmp_path / "path", releases)
-    found = planted.check("ptxas", "cuda")
-    assert found.status == status, found
+    check = planted.check("ptxas", "cuda")
+    assert check.status == status, check
     if status == "warning":
-        assert releases[WORKERS] in found.found
-        assert found.mend == f"export TRITON_PTXAS_PATH={tmp_path / 'path' / WORKERS}"
+        assert releases[WORKERS] in check.found
+        assert check.mend == f"export TRITON_PTXAS_PATH={tmp_path / 'path' / WORKERS}"
 
 
 def test_one_ptxas_named_for_all_is_fine_if_it_works(planted, tmp_path):

@@ -36,9 +36,9 @@ def test_a_temporary_directory_mounted_noexec_is_a_fault(planted, tmp_path):
     planted.env["TMPDIR"] = str(tmp_path / "noexec")
     (tmp_path / "noexec").mkdir()
     planted.mount = f"mount -t tmpfs -o noexec tmpfs {tmp_path}/noexec"
-    found = planted.check("executable-caches")
-    assert found.status == "fault"
-    assert "the temporary directory" in found.found
+    check = planted.check("executable-caches")
+    assert check.status == "fault"
+    assert "the temporary directory" in check.found
 
 
 def test_loading_a_library_really_loads_one(tmp_path):
@@ -89,15 +89,15 @@ def test_a_read_only_home_is_a_warning_on_the_cpu_and_a_fault_where_triton_keeps
 def test_no_writable_temporary_directory_is_a_fault(planted, tmp_path):
     planted.env.pop("TMPDIR", None)
     planted.mount = "for d in /var/tmp /tmp; do mount -t tmpfs -o ro tmpfs $d; done; cd /tmp"
-    found = planted.check("temporary-directory")
-    assert found.status == "fault"
+    check = planted.check("temporary-directory")
+    assert check.status == "fault"
 
 
 @needs_mounts
 def test_a_small_dev_shm_is_a_warning(planted):
     planted.mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm"
-    found = planted.check("shared-memory")
-    assert (found.status, found.found) == ("warning", "0.1 GiB in /dev/shm")
+    check = planted.check("shared-memory")
+    assert (check.status, check.found) == ("warning", "0.1 GiB in /dev/shm")
 
 
 @needs_mounts
@@ -141,6 +141,6 @@ def test_a_temporary_directory_with_a_blank_is_reported(planted, tmp_path):
     place = tmp_path / "a b"
     place.mkdir()
     planted.env["TMPDIR"] = str(place)
-    found = planted.check("temporary-directory")
-    assert found.status == "warning"
-    assert f"{place} has a blank in its path" in found.found
+    check = planted.check("temporary-directory")
+    assert check.status == "warning"
+    assert f"{place} has a blank in its path" in check.found

@@ -95,10 +95,10 @@ def test_setuptools_without_pkg_resources_is_a_fault_for_torch_2_1_alone(planted
     assert planted.check("setuptools").status == "ok"
     distribution(tmp_path / "old", "torch", "2.1.2+cu121")
     planted.path(tmp_path / "old")
-    found = planted.check("setuptools")
-    assert (found.status, found.affects) == ("fault", "dynamo")
-    assert "pkg_resources" in found.found
-    assert "setuptools<70" in found.mend
+    check = planted.check("setuptools")
+    assert (check.status, check.affects) == ("fault", "dynamo")
+    assert "pkg_resources" in check.found
+    assert "setuptools<70" in check.mend
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_numpy_2_is_a_fault_up_to_torch_2_2(planted, tmp_path, torch, numpy, sta
     distribution(tmp_path / "pair", "torch", f"{torch}+cu121")
     distribution(tmp_path / "pair", "numpy", numpy)
     planted.path(tmp_path / "pair")
-    found = planted.check("numpy-version")
-    assert (found.status, found.affects) == (status, "numpy")
-    assert f"numpy {numpy}" in found.found
+    check = planted.check("numpy-version")
+    assert (check.status, check.affects) == (status, "numpy")
+    assert f"numpy {numpy}" in check.found
 
 
 def test_absent_numpy_is_a_fault(planted, tmp_path):
@@ -148,21 +148,21 @@ def test_torchvision_for_another_torch_is_imported_to_see(planted, tmp_path, lib
         if library or not entry.name.startswith("_C"):  # without its library no operator is registered
             (package / entry.name).symlink_to(entry)
     planted.path(tmp_path / "other")
-    found = planted.check("torchvision-build")
-    assert found.status == status, found
+    check = planted.check("torchvision-build")
+    assert check.status == status, check
     if status == "fault":
-        assert "declares torch==2.0.0" in found.found
-        assert explain("RuntimeError", "operator torchvision::nms does not exist", [found]) == found
-        assert found.mend.endswith("torch 2.0.0")
+        assert "declares torch==2.0.0" in check.found
+        assert explain("RuntimeError", "operator torchvision::nms does not exist", [check]) == check
+        assert check.mend.endswith("torch 2.0.0")
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="no torch 2 refuses this Python")
 def test_a_python_that_torch_compile_refuses_is_a_fault(planted, tmp_path):
     distribution(tmp_path / "old", "torch", "2.0.1+cu117")
     planted.path(tmp_path / "old")
-    found = planted.check("python-version")
-    assert (found.status, found.affects) == ("fault", "dynamo")
-    assert "Python 3.10" in found.mend
+    check = planted.check("python-version")
+    assert (check.status, check.affects) == ("fault", "dynamo")
+    assert "Python 3.10" in check.mend
 
 
 def test_the_table_of_refused_pythons_agrees_with_the_installed_torch():

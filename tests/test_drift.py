@@ -267,8 +267,8 @@ def test_two_processes_train_as_one_and_compiled_as_eager(parallel, net, tmp_pat
     )
     assert recapture(*words, "--ranks", "1,2") == 0
     assert json.loads(capsys.readouterr().out)["verdict"] in ("same bits", "rounding")
-    both = ("--ranks", 2, "--compiler", "eager", "--compiler", "compile:aot_eager")
-    assert recapture(*words, *both) == 0
+    two_ranks = ("--ranks", 2, "--compiler", "eager", "--compiler", "compile:aot_eager")
+    assert recapture(*words, *two_ranks) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] in ("same bits", "rounding")
 
 
@@ -295,8 +295,8 @@ def test_what_a_side_cannot_run_is_one_line_and_exit_status_2(net, tmp_path, mon
         ((*training, "--compiler", "export"), "it does not train the module itself"),
     ):
         assert recapture("drift", *words) == 2, words
-        (said,) = capsys.readouterr().err.splitlines()
-        assert line in said
+        (error_line,) = capsys.readouterr().err.splitlines()
+        assert line in error_line
 
 
 @pytest.mark.parametrize(
@@ -321,5 +321,5 @@ def test_what_a_side_cannot_run_is_one_line_and_exit_status_2(net, tmp_path, mon
 def test_bad_input_is_one_line_and_exit_status_2(words, line, net, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert recapture("drift", f"{net}:Net", "--input", "2x8", *words) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert line in said
+    (error_line,) = capsys.readouterr().err.splitlines()
+    assert line in error_line

@@ -21,7 +21,7 @@ from recapture.tools.speed.job import Outcome
 
 
 def ended(number: int = 1, **changed) -> Ended:
-    found = Ended(
+    default = Ended(
         id=number,
         cause="exit",
         status=0,
@@ -33,7 +33,7 @@ def ended(number: int = 1, **changed) -> Ended:
         stderr="",
         rss_server=1,
     )
-    return msgspec.structs.replace(found, **changed)
+    return msgspec.structs.replace(default, **changed)
 
 
 class Task(NamedTuple):
@@ -217,12 +217,12 @@ def test_an_end_that_no_check_could_explain_does_not_wait_for_the_checks():
 )
 def test_a_result_that_cannot_be_read_is_a_crash(kind, result):
     outcomes = OutcomeReader(kind, timeout=1.0, memory=1, checks=[], explainable=lambda _: False)
-    found = outcomes.read(ended(result=result, phase="call"))
-    assert (found.verdict, found.phase) == (Verdict.CRASH, "call")
-    assert found.reason.startswith("left an unreadable result: ")
-    assert len(found.reason) < 300
-    assert "\n" not in found.reason
-    assert msgspec.json.decode(msgspec.json.encode(found), type=kind) == found
+    outcome = outcomes.read(ended(result=result, phase="call"))
+    assert (outcome.verdict, outcome.phase) == (Verdict.CRASH, "call")
+    assert outcome.reason.startswith("left an unreadable result: ")
+    assert len(outcome.reason) < 300
+    assert "\n" not in outcome.reason
+    assert msgspec.json.decode(msgspec.json.encode(outcome), type=kind) == outcome
 
 
 @pytest.mark.parametrize("kind", [CellResult, Outcome])
@@ -238,8 +238,8 @@ def test_a_result_that_cannot_be_read_is_a_crash(kind, result):
 )
 def test_the_end_of_a_process_without_a_result_has_a_verdict(kind, how, verdict, reason):
     outcomes = OutcomeReader(kind, timeout=1.5, memory=2 << 30, checks=[], explainable=lambda _: False)
-    found = outcomes.read(ended(**{"result": None, "status": -9, **how}))
-    assert (found.verdict, found.reason) == (verdict, reason)
+    outcome = outcomes.read(ended(**{"result": None, "status": -9, **how}))
+    assert (outcome.verdict, outcome.reason) == (verdict, reason)
 
 
 def test_a_phase_that_a_task_made_up_is_left_out():
@@ -251,15 +251,15 @@ def test_a_phase_that_a_task_made_up_is_left_out():
 @pytest.mark.parametrize("label", ["example", "held_out[12]", "original"])
 def test_the_end_of_a_process_names_the_input_that_the_task_had_entered(how, label):
     outcomes = OutcomeReader(CellResult, timeout=1.0, memory=1, checks=[], explainable=lambda _: False)
-    found = outcomes.read(ended(**{"result": None, "phase": f"call {label}", **how}))
-    assert (found.phase, found.input) == ("call", label)
+    outcome = outcomes.read(ended(**{"result": None, "phase": f"call {label}", **how}))
+    assert (outcome.phase, outcome.input) == ("call", label)
 
 
 @pytest.mark.parametrize("entered", ["call lunch", "call held_out[x]", "call example more", "call ", "call"])
 def test_an_input_that_a_task_made_up_is_left_out(entered):
     outcomes = OutcomeReader(CellResult, timeout=1.0, memory=1, checks=[], explainable=lambda _: False)
-    found = outcomes.read(ended(result=None, status=1, phase=entered))
-    assert (found.phase, found.input) == ("call", None)
+    outcome = outcomes.read(ended(result=None, status=1, phase=entered))
+    assert (outcome.phase, outcome.input) == ("call", None)
 
 
 def test_an_outcome_without_inputs_has_the_phase_alone():
@@ -270,11 +270,11 @@ def test_an_outcome_without_inputs_has_the_phase_alone():
 def test_a_failure_that_a_check_of_the_doctor_explains_is_the_machines_fault():
     check = Check(name="numpy-version", status="fault", found="numpy 2 with torch 2.1", mend="", affects="numpy")
     outcomes = OutcomeReader(
-        CellResult, timeout=1.0, memory=1, checks=[check], explainable=lambda found: found.verdict is Verdict.CRASH
+        CellResult, timeout=1.0, memory=1, checks=[check], explainable=lambda outcome: outcome.verdict is Verdict.CRASH
     )
     stderr = "RuntimeError: Numpy is not available"
-    found = outcomes.read(ended(result=None, status=1, stderr=stderr))
-    assert (found.verdict, found.reason) == (Verdict.ENVIRONMENT, check.reason)
+    outcome = outcomes.read(ended(result=None, status=1, stderr=stderr))
+    assert (outcome.verdict, outcome.reason) == (Verdict.ENVIRONMENT, check.reason)
     assert outcomes.read(ended(result='{"verdict":"error"}', stderr=stderr)).verdict is Verdict.ERROR
 
 

@@ -27,7 +27,7 @@ def cell(case, compiler="eager", device="cpu"):
     return {"case": f"s::{case}", "compiler": compiler, "device": device}
 
 
-def ran(results, image, case, seconds=1.0, verdict=Verdict.PASS, device="cpu"):
+def record_cell(results, image, case, seconds=1.0, verdict=Verdict.PASS, device="cpu"):
     """Record one cell of another environment."""
     directory = results / image / "cpu"
     directory.mkdir(parents=True, exist_ok=True)
@@ -56,27 +56,27 @@ def order(results, cases):
 
 
 def test_cells_that_took_long_in_another_environment_start_first(results):
-    ran(results, "one", "c", 5.0)
-    ran(results, "nested/two", "b", 9.0)
-    ran(results, "three", "a", 0.01)
+    record_cell(results, "one", "c", 5.0)
+    record_cell(results, "nested/two", "b", 9.0)
+    record_cell(results, "three", "a", 0.01)
     assert order(results, "abcd") == "bcda"
 
 
 def test_a_cell_that_hung_in_another_environment_starts_before_all_others(results):
-    ran(results, "one", "d", 2.0, Verdict.TIMEOUT)
-    ran(results, "two", "a", 900.0)
+    record_cell(results, "one", "d", 2.0, Verdict.TIMEOUT)
+    record_cell(results, "two", "a", 900.0)
     assert order(results, "abcd") == "dabc"
 
 
 def test_a_cell_that_hung_here_starts_first_however_short_its_deadline_was(results):
-    ran(results, "image", "d", 0.5, Verdict.TIMEOUT)
-    ran(results, "two", "a", 900.0)
+    record_cell(results, "image", "d", 0.5, Verdict.TIMEOUT)
+    record_cell(results, "two", "a", 900.0)
     assert order(results, "abcd") == "dabc"
 
 
 def test_a_cell_that_hangs_no_more_here_is_not_kept_apart(results):
-    ran(results, "image", "d", 0.5)
-    ran(results, "two", "d", 300.0, Verdict.TIMEOUT)
+    record_cell(results, "image", "d", 0.5)
+    record_cell(results, "two", "d", 300.0, Verdict.TIMEOUT)
     mine = result_files(results, "abcd")
     mine.directory = results / "image" / "cpu"
     with mine:
@@ -85,8 +85,8 @@ def test_a_cell_that_hangs_no_more_here_is_not_kept_apart(results):
 
 def test_a_cell_is_likely_to_take_what_it_took_with_the_nearest_release_and_at_most_its_deadline(results):
     for image, seconds in (("torch2.2.2-cu121", 9.0), ("torch2.10.0-cu128", 4.0), ("torch2.15.0-cu132", 7.0)):
-        ran(results, image, "a", seconds)
-    ran(results, "torch2.10.0-cu128-apart", "d", 300.0, Verdict.TIMEOUT)
+        record_cell(results, image, "a", seconds)
+    record_cell(results, "torch2.10.0-cu128-apart", "d", 300.0, Verdict.TIMEOUT)
     likely = {
         key.case: expected.likely for key, expected in earlier_runs(results, "cpu", "bare-torch2.11.0-cpu").items()
     }
@@ -100,7 +100,7 @@ def test_a_cell_is_likely_to_take_what_it_took_with_the_nearest_release_and_at_m
 
 
 def test_cells_that_never_ran_anywhere_are_guessed(results):
-    ran(results, "torch2.10.0-cu128", "a", 4.0)
+    record_cell(results, "torch2.10.0-cu128", "a", 4.0)
     own = result_files(results, "abc")
     own.directory = results / "image" / "cpu"
     with own:
@@ -108,7 +108,7 @@ def test_cells_that_never_ran_anywhere_are_guessed(results):
 
 
 def test_another_device_has_no_effect(results):
-    ran(results, "one", "b", 300.0, Verdict.TIMEOUT, device="cuda")
+    record_cell(results, "one", "b", 300.0, Verdict.TIMEOUT, device="cuda")
     assert earlier_runs(results, "cpu", "torch2.11.0-cu130") == {}
     assert order(results, "ab") == "ab"
 

@@ -47,8 +47,8 @@ def digest(*values):
 
 
 def change(old, new):
-    found = change_of_call(EagerCall("example", result=digest(old)), EagerCall("example", result=digest(new)))
-    return None if found is None else found.kind
+    eager_change = change_of_call(EagerCall("example", result=digest(old)), EagerCall("example", result=digest(new)))
+    return None if eager_change is None else eager_change.kind
 
 
 # --- the digest of values ------------------------------------------------------------------------------------------
@@ -101,8 +101,8 @@ def test_digits_of_equal_numbers_are_many_and_of_other_ones_few():
 
 def test_other_inputs_and_calls_that_are_not_stable_say_nothing_about_the_result():
     first, second = digest(torch.ones(3)), digest(torch.zeros(3))
-    other = change_of_call(EagerCall("example", "a", first), EagerCall("example", "b", second))
-    assert other.kind == "inputs"
+    eager_change = change_of_call(EagerCall("example", "a", first), EagerCall("example", "b", second))
+    assert eager_change.kind == "inputs"
     assert change_of_call(EagerCall("example", "a", first), EagerCall("example", "a", unstable=True)) is None
     raises = change_of_call(EagerCall("example", "a", first), EagerCall("example", "a", raised="KeyError"))
     assert (raises.kind, raises.words) == ("raises", "result: returns → KeyError")
@@ -116,8 +116,8 @@ def test_many_inputs_are_joined_so_that_a_row_stays_small():
     assert few[-1].input == "others"
     assert few[: len(few) - 1] == tuple(calls[: len(few) - 1])
     assert len(eager_line(EagerRow(case="s::c", device="cpu", case_hash="0", calls=few))) < 2048
-    other = _within_size([*calls[:-1], EagerCall("held_out[29]", "a", digest(torch.zeros(3)), digest(torch.ones(2)))])
-    assert change_of_call(few[-1], other[-1]).kind == "changed"
+    trimmed = _within_size([*calls[:-1], EagerCall("held_out[29]", "a", digest(torch.zeros(3)), digest(torch.ones(2)))])
+    assert change_of_call(few[-1], trimmed[-1]).kind == "changed"
     assert _within_size([*calls[:-1], EagerCall("held_out[29]", "a", unstable=True)])[-1].unstable
 
 
@@ -217,21 +217,21 @@ def test_a_diff_and_a_history_say_how_eager_itself_changed(suite, tmp_path, warm
     writes["calls"][0]["gradients"] |= {"bits": "0", "numbers": [9.0, 9.0, 9.0]}
     (new / EAGER_FILE).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     assert recapture("diff", old, new, "--fail-on", "eager") == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "2 cases changed" in said
-    assert "other numbers, beyond rounding" in said
-    assert "1 case with other bits, within rounding: planted_eager::plain (7.0 digits)" in said
-    assert "eager itself changed in 1 case" in said
-    assert "eager itself changed on example" not in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "2 cases changed" in output
+    assert "other numbers, beyond rounding" in output
+    assert "1 case with other bits, within rounding: planted_eager::plain (7.0 digits)" in output
+    assert "eager itself changed in 1 case" in output
+    assert "eager itself changed on example" not in output
     assert recapture("diff", old, new, "--format", "json") == 0
     assert [entry["change"]["kind"] for entry in json.loads(capsys.readouterr().out)["eager"]["changed"]] == [
         "changed",
         "rounding",
     ]
     assert recapture("history", "writes", "--results", tmp_path) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "Eager itself changed:" in said
-    assert "gradients: other numbers, beyond rounding, 0.0 digits agree (example)" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "Eager itself changed:" in output
+    assert "gradients: other numbers, beyond rounding, 0.0 digits agree (example)" in output
     (new / EAGER_FILE).unlink()  # results of an earlier version
     assert recapture("diff", old, new, "--fail-on", "eager") == 0
 

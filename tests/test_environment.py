@@ -40,7 +40,7 @@ sys.stdout.buffer.write(b"ENV" + msgspec.json.encode(describe(sys.argv[1])))
 
 
 def environment(**changes) -> Environment:
-    made = Environment(
+    default = Environment(
         image="bare-torch2.11.0-cu130",
         image_digest="bare",
         lock_hash=None,
@@ -58,7 +58,7 @@ def environment(**changes) -> Environment:
         compilers={"c++": "g++ 12.2.0"},
         suite_commit=None,
     )
-    return msgspec.structs.replace(made, **changes)
+    return msgspec.structs.replace(default, **changes)
 
 
 # --- which image an installation is
@@ -101,9 +101,9 @@ def test_the_nearest_of_several_images_is_named_with_few_of_its_many_differences
         .mismatches[0]
         .endswith("torch2.11.0-cu130")
     )
-    shown = image_for(LOCKED, "3.11.9", [far], cuda="13.0").mismatches
-    assert len(shown) == 10
-    assert shown[-1] == "and 12 more"
+    mismatches = image_for(LOCKED, "3.11.9", [far], cuda="13.0").mismatches
+    assert len(mismatches) == 10
+    assert mismatches[-1] == "and 12 more"
 
 
 def test_each_lock_is_recognised_and_distinguished_from_its_drifted_twin():
@@ -115,10 +115,10 @@ def test_each_lock_is_recognised_and_distinguished_from_its_drifted_twin():
 
 
 def test_installed_packages_are_sorted_and_normalised():
-    found = installed_packages()
-    assert list(found) == sorted(found)
-    assert "typing-extensions" in found
-    assert found["msgspec"] == msgspec.__version__
+    installed = installed_packages()
+    assert list(installed) == sorted(installed)
+    assert "typing-extensions" in installed
+    assert installed["msgspec"] == msgspec.__version__
 
 
 def test_what_setuptools_carries_inside_itself_is_not_installed():
@@ -147,19 +147,19 @@ def test_a_folder_of_packages_below_another_that_is_no_package_is_installed(tmp_
         monkeypatch.syspath_prepend(tmp_path / folder)
     (tmp_path / "package" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    found = installed_packages()
-    assert found["beside"] == "1.0"
-    assert "carried" not in found
+    installed = installed_packages()
+    assert installed["beside"] == "1.0"
+    assert "carried" not in installed
 
 
 # --- the file
 
 
 def test_an_environment_reads_back_as_written_by_its_file_or_directory(tmp_path):
-    written = environment(suites=[SuiteEntry("basic", 6)], worker="fork", planned=96, recorded=96, selection=["basic"])
-    write_environment(tmp_path / ENVIRONMENT, written)
-    assert read_environment(tmp_path / ENVIRONMENT) == written
-    assert read_environment(tmp_path) == written
+    original = environment(suites=[SuiteEntry("basic", 6)], worker="fork", planned=96, recorded=96, selection=["basic"])
+    write_environment(tmp_path / ENVIRONMENT, original)
+    assert read_environment(tmp_path / ENVIRONMENT) == original
+    assert read_environment(tmp_path) == original
     assert (tmp_path / ENVIRONMENT).read_bytes().endswith(b"}\n")
 
 
@@ -206,7 +206,7 @@ def test_packages_that_run_tests_are_no_difference_between_installations():
 def test_the_packages_that_recapture_alone_needs_are_its_requirements_and_theirs():
     pyproject = read_toml(REPOSITORY / "pyproject.toml")
     images = read_toml(REPOSITORY / "docker" / "images.toml")
-    own = {normalise(Requirement(one).name) for one in pyproject["project"]["dependencies"]}
+    own = {normalise(Requirement(requirement).name) for requirement in pyproject["project"]["dependencies"]}
     of_rich = {"markdown-it-py", "mdurl", "pygments"}
     assert own - set(images["tools"]["with_torch"]) | of_rich | {"recapture", "uv"} == OWN_PACKAGES
 

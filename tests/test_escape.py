@@ -25,7 +25,9 @@ CONTROLS = ["\x1b[31m", "\x1b]52;c;eA==\x07", "\x9b31m", "\x00", "\x7f", "\r", "
 @pytest.mark.parametrize("control", CONTROLS, ids=ascii)
 def test_no_control_character_is_printable(control):
     for text in (printable(f"a{control}b"), one_line(f"a{control}b"), shorten(f"a{control}b", 20)):
-        assert not set(text) & {one for one in control if not one.isprintable() or ord(one) > 127}
+        assert not set(text) & {
+            character for character in control if not character.isprintable() or ord(character) > 127
+        }
 
 
 def test_other_text_is_left_as_it_is():
@@ -82,8 +84,8 @@ def test_markdown_shows_text_and_code_as_they_are(text):
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     for form in (markdown_text(text), markdown_code(text)):
         [inline] = [token for token in parser.parse(f"{form}\n") if token.type == "inline"]
-        shown = "".join(child.content for child in inline.children)
-        assert shown.strip() == one_line(text)
+        rendered = "".join(child.content for child in inline.children)
+        assert rendered.strip() == one_line(text)
         assert {child.type for child in inline.children} <= {"text", "code_inline", "text_special"}
     for form in (markdown_text(text), markdown_code(text, in_table=True)):
         tokens = parser.parse(f"| a | b |\n|---|---|\n| {form} | c |\n")
@@ -123,7 +125,7 @@ def test_everything_is_printed_through_the_console_and_the_echoes_that_escape():
     # These print ASCII of their own for the process that started them.
     allowed |= {PACKAGE / "images" / "installed.py", PACKAGE / "images" / "uv.py"}
     allowed.add(PACKAGE / "tools" / "upgrade" / "supervisor.py")  # to the file with the output of a user's command
-    found = [
+    direct_prints = [
         f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
         for folder in (
             "command",
@@ -143,7 +145,7 @@ def test_everything_is_printed_through_the_console_and_the_echoes_that_escape():
         and path.name != "__main__.py"
         and re.search(r"click\.s?echo\(|(?<![\w.])print\(|(?<!\w)Console\(|sys\.std(?:out|err)\.write", line)
     ]
-    assert found == []
+    assert direct_prints == []
 
 
 def test_a_script_keeps_its_bytes_in_a_pipe_and_is_clean_on_a_terminal(capfd, monkeypatch):

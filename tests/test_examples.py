@@ -45,7 +45,7 @@ def test_the_gate_does_not_pass_where_nothing_could_be_compared(checkout):
 
 def test_every_story_is_in_the_list_of_them():
     index = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"\]\((\w+/README\.md)\)", index)) == {f"{one.parent.name}/README.md" for one in STORIES}
+    assert set(re.findall(r"\]\((\w+/README\.md)\)", index)) == {f"{story.parent.name}/README.md" for story in STORIES}
     for readme in STORIES:
         for link in re.findall(r"\]\(([^)]+)\)", readme.read_text(encoding="utf-8")):
             assert (readme.parent / link).is_file()

@@ -76,35 +76,35 @@ def explained(folder, case, compiler, **more):
 
 @needs_trace
 def test_a_graph_break_has_its_line_torchs_words_and_its_id(tmp_path):
-    found = explained(tmp_path, "branch", "compile:eager")
-    assert found.verdict is Verdict.PASS_WITH_BREAKS
-    one = found.facts.breaks[0]
-    assert len({(each.place, each.reason, each.id) for each in found.facts.breaks}) == 1
-    assert one.place == SourcePlace("mine.py", 8, "if y.sum() > 0:")
-    assert one.reason == "Data-dependent branching"
-    assert "dynamic control flow" in one.explanation
-    assert any("torch.cond" in hint for hint in one.hints)
-    assert one.id.startswith("GB")
-    assert one.input == "example"
+    result = explained(tmp_path, "branch", "compile:eager")
+    assert result.verdict is Verdict.PASS_WITH_BREAKS
+    graph_break = result.facts.breaks[0]
+    assert len({(each.place, each.reason, each.id) for each in result.facts.breaks}) == 1
+    assert graph_break.place == SourcePlace("mine.py", 8, "if y.sum() > 0:")
+    assert graph_break.reason == "Data-dependent branching"
+    assert "dynamic control flow" in graph_break.explanation
+    assert any("torch.cond" in hint for hint in graph_break.hints)
+    assert graph_break.id.startswith("GB")
+    assert graph_break.input == "example"
 
 
 def test_graphs_have_their_operators_and_the_input_that_they_were_captured_on(tmp_path):
-    found = explained(tmp_path, "branch", "compile:aot_eager").facts
-    first, other = found.graphs[:2]
+    facts = explained(tmp_path, "branch", "compile:aot_eager").facts
+    first, second = facts.graphs[:2]
     assert first.origin == "Dynamo"
     assert first.input == "example"
     assert first.operators["sin"] == 1
     assert sum(first.operators.values()) == 4
-    assert found.seconds
-    assert other.operators in ({"add": 1}, {"sub": 1})
+    assert facts.seconds
+    assert second.operators in ({"add": 1}, {"sub": 1})
 
 
 @pytest.mark.skipif(release() < (2, 6), reason="torch reports recompilations since 2.6")
 def test_a_recompilation_has_its_guard_and_its_input(tmp_path):
     again = explained(tmp_path, "Doubles", "compile:eager").facts.recompiles
-    (one,) = again
-    assert one.input == "held_out[0]"
-    assert "expected 3, actual 4" in one.guards[0]
+    (recompile,) = again
+    assert recompile.input == "held_out[0]"
+    assert "expected 3, actual 4" in recompile.guards[0]
 
 
 @pytest.mark.parametrize(
@@ -119,22 +119,22 @@ def test_a_recompilation_has_its_guard_and_its_input(tmp_path):
     ],
 )
 def test_a_refusal_names_the_users_line_and_what_torch_suggests(tmp_path, case, compiler, line, words):
-    found = explained(tmp_path, case, compiler)
-    assert found.verdict is Verdict.ERROR
-    refusal = found.facts.refusal
+    result = explained(tmp_path, case, compiler)
+    assert result.verdict is Verdict.ERROR
+    refusal = result.facts.refusal
     assert (refusal.place.file, refusal.place.line) == ("mine.py", line)
-    said = " ".join((refusal.message, refusal.explanation or "", *refusal.hints))
-    assert words in said
-    assert f"mine.py:{line}" in found.explanation[0]
+    text = " ".join((refusal.message, refusal.explanation or "", *refusal.hints))
+    assert words in text
+    assert f"mine.py:{line}" in result.explanation[0]
 
 
 def test_a_trace_names_the_line_whose_decision_it_keeps(tmp_path):
-    found = explained(tmp_path, "branch", "jit.trace")
-    assert found.verdict is Verdict.SPECIALIZED
-    (one,) = set(found.facts.warnings)
-    assert one.category == "TracerWarning"
-    assert (one.place.line, one.place.text) == (8, "if y.sum() > 0:")
-    (graph,) = found.facts.graphs
+    result = explained(tmp_path, "branch", "jit.trace")
+    assert result.verdict is Verdict.SPECIALIZED
+    (warning,) = set(result.facts.warnings)
+    assert warning.category == "TracerWarning"
+    assert (warning.place.line, warning.place.text) == (8, "if y.sum() > 0:")
+    (graph,) = result.facts.graphs
     assert graph.operators == {"aten::add": 1, "aten::mul": 1, "aten::sin": 1}
 
 
@@ -144,8 +144,8 @@ def test_explaining_changes_nothing_of_what_is_recorded(tmp_path, compiler):
     reset_dynamo()
     plain = examine(msgspec.structs.replace(spec, examiner=EXAMINE), lambda _: None)
     reset_dynamo()
-    found = explain(spec, lambda _: None)
-    assert msgspec.structs.replace(found, explanation=(), facts=None) == plain
+    result = explain(spec, lambda _: None)
+    assert msgspec.structs.replace(result, explanation=(), facts=None) == plain
     assert plain.explanation == ()
 
 
@@ -166,9 +166,9 @@ def test_what_eager_compiles_itself_is_not_the_compilers(tmp_path):
 
 
 def test_a_case_without_inputs_is_explained(tmp_path):
-    found = explained(tmp_path, "no_inputs", "compile:eager")
-    assert found.facts.refusal.type == "ZeroDivisionError"
-    assert "mine.py" in found.explanation[0]
+    result = explained(tmp_path, "no_inputs", "compile:eager")
+    assert result.facts.refusal.type == "ZeroDivisionError"
+    assert "mine.py" in result.explanation[0]
 
 
 def test_the_recorded_form_is_short_and_counts_the_rest():
@@ -216,11 +216,11 @@ def test_the_parts_of_a_message_of_dynamo_are_found_on_every_release():
         "  Hint: Avoid it.\n  Hint: Report it.\n\n  Developer debug context: builtin print\n\n For more details about "
         "this graph break, please visit: https://x/gb/gb0059.html\n"
     )
-    found = graph_break_text(new)
-    assert found.reason == "Failed to trace builtin operator"
-    assert found.explanation == "It does not know it."
-    assert found.hints == ("Avoid it.", "Report it.")
-    assert (found.context, found.id) == ("builtin print", "GB0059")
+    parts = graph_break_text(new)
+    assert parts.reason == "Failed to trace builtin operator"
+    assert parts.explanation == "It does not know it."
+    assert parts.hints == ("Avoid it.", "Report it.")
+    assert (parts.context, parts.id) == ("builtin print", "GB0059")
     middle = "Graph break in user code at /a/b.py:3\nReason: Data-dependent jump\nUser code traceback:\n"
     assert graph_break_text(middle).reason == "Data-dependent jump"
     old = graph_break_text("generic_jump TensorVariable() at /a/b.py:3")
@@ -240,10 +240,10 @@ def test_the_command_prints_the_answer_first_and_json_on_request(tmp_path, warm,
     assert lines[1].startswith("why: the trace keeps a number or decision")
     assert not (tmp_path / "results").exists()
     assert _run(["explain", address, "--compiler", "fx", "--compiler", "jit.trace", "--json", *folder]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {one["cell"] for one in found} == {"mine::branch::fx", "mine::branch::jit.trace"}
-    assert {one["kind"] for one in found} == {"data-dependent", "recorded path"}
-    assert all(one["facts"]["refusal"] or one["facts"]["graphs"] for one in found)
+    answers = json.loads(capsys.readouterr().out)
+    assert {answer["cell"] for answer in answers} == {"mine::branch::fx", "mine::branch::jit.trace"}
+    assert {answer["kind"] for answer in answers} == {"data-dependent", "recorded path"}
+    assert all(answer["facts"]["refusal"] or answer["facts"]["graphs"] for answer in answers)
 
 
 def test_bad_input_ends_with_one_line(tmp_path, capsys):
@@ -273,8 +273,8 @@ def test_debugging_leaves_what_each_compiler_has(tmp_path):
     }
     for compiler, files in wanted.items():
         folder = tmp_path / compiler.replace(":", "-")
-        found = explained(tmp_path, "branch", compiler, artifacts=str(folder))
-        left = set(found.facts.artifacts)
+        result = explained(tmp_path, "branch", compiler, artifacts=str(folder))
+        left = set(result.facts.artifacts)
         assert files <= left if release() >= (2, 6) else files - {TRACE} <= left
         listed = (folder / INDEX).read_text()
         for name in left:
@@ -282,7 +282,7 @@ def test_debugging_leaves_what_each_compiler_has(tmp_path):
     assert "sin" in (tmp_path / "compile-aot_eager" / "dynamo_graph_0.py").read_text()
     if release() >= (2, 6):
         graphs = [name for name in (tmp_path / "compile-aot_eager").iterdir() if name.name.startswith("aot_")]
-        assert any("torch.ops.aten.sin" in one.read_text() for one in graphs)
+        assert any("torch.ops.aten.sin" in path.read_text() for path in graphs)
 
 
 def test_a_folder_of_artifacts_replaces_an_older_one_and_nothing_else(tmp_path):
@@ -292,12 +292,12 @@ def test_a_folder_of_artifacts_replaces_an_older_one_and_nothing_else(tmp_path):
     explained(tmp_path, "Doubles", "fx", artifacts=str(folder))
     assert not (folder / "old.txt").exists()
     assert (folder / "fx_code_0.py").exists()
-    other = tmp_path / "mine"
-    other.mkdir()
-    (other / "thesis.txt").write_text("precious")
+    user_folder = tmp_path / "mine"
+    user_folder.mkdir()
+    (user_folder / "thesis.txt").write_text("precious")
     with pytest.raises(FileExistsError):
-        explained(tmp_path, "Doubles", "fx", artifacts=str(other))
-    assert (other / "thesis.txt").read_text() == "precious"
+        explained(tmp_path, "Doubles", "fx", artifacts=str(user_folder))
+    assert (user_folder / "thesis.txt").read_text() == "precious"
 
 
 def test_the_command_leaves_artifacts_that_the_report_links(tmp_path, warm, capsys):
@@ -317,11 +317,11 @@ def test_the_command_leaves_artifacts_that_the_report_links(tmp_path, warm, caps
 
 def test_a_guard_is_kept_without_what_torch_writes_beside_it():
     """As 2.11.0 and 2.15.0 write it."""
-    written = [
+    messages = [
         "2/0: tensor 'x' size mismatch at index 0. expected 4, actual 3 (user code shown is first use of this value)",
         "1/0: G['CALLS']['count'] == 0  # return x * 2\nUser stack trace:\n  File \"a.py\", line 1, in f",
     ]
-    assert guards(json.dumps(written)) == (
+    assert guards(json.dumps(messages)) == (
         "tensor 'x' size mismatch at index 0. expected 4, actual 3",
         "G['CALLS']['count'] == 0 # return x * 2",
     )

@@ -54,15 +54,15 @@ def a_case(target, example, *held_out, **more):
 
 def ruling(how, target, example, *held_out, **more):
     trial = carry_out(lambda: a_case(target, example, *held_out, **more), COMPILERS[how], "cpu", lambda _: None)
-    found = decide(trial)
-    assert found is not None
-    return found
+    result = decide(trial)
+    assert result is not None
+    return result
 
 
 def outcome(how, target, example, *held_out):
     """The verdict, its phase, and the input that shows it."""
-    found = ruling(how, target, example, *held_out)
-    return str(found.verdict), found.phase, found.input
+    result = ruling(how, target, example, *held_out)
+    return str(result.verdict), result.phase, result.input
 
 
 def vectors(*sizes):
@@ -92,10 +92,10 @@ def test_a_branch_on_the_size_is_a_limit_only_where_an_input_takes_the_other_bra
 
 
 def test_a_branch_on_data_stays_a_limit():
-    found = ruling("export:dynamic", branches_on_data, *vectors(4, 7))
-    assert (str(found.verdict), found.phase) == ("error", "capture")
-    assert found.raised is not None
-    assert "data-dependent" in found.raised.message.lower()
+    result = ruling("export:dynamic", branches_on_data, *vectors(4, 7))
+    assert (str(result.verdict), result.phase) == ("error", "capture")
+    assert result.raised is not None
+    assert "data-dependent" in result.raised.message.lower()
 
 
 def test_an_example_of_size_one_stays_specialized():
@@ -107,8 +107,8 @@ def nested(options, pair, batch, count):
 
 
 def nested_inputs(size, scale=2.0, count=3):
-    made = torch.ones(size, 2), torch.ones(size)
-    return lambda: ({"x": torch.ones(size), "scale": scale}, Pair(made[0], [None, 3]), Batch(made[1], 3), count)
+    tensors = torch.ones(size, 2), torch.ones(size)
+    return lambda: ({"x": torch.ones(size), "scale": scale}, Pair(tensors[0], [None, 3]), Batch(tensors[1], 3), count)
 
 
 def test_sizes_inside_containers_and_dataclasses_are_dynamic():
@@ -130,10 +130,10 @@ class Scaled(torch.nn.Module):
 
 
 def test_a_module_with_variable_arguments_keeps_its_parameters():
-    def made(size):
+    def scaled_inputs(size):
         return lambda: (torch.ones(size), torch.ones(size))
 
-    assert outcome("export:dynamic", Scaled, made(4), made(7)) == ("pass", None, None)
+    assert outcome("export:dynamic", Scaled, scaled_inputs(4), scaled_inputs(7)) == ("pass", None, None)
 
 
 def test_a_wrong_result_is_still_found():
@@ -231,41 +231,41 @@ def test_a_compiler_sees_the_sizes_of_the_held_out_inputs_and_no_values():
 
 def test_tensors_without_plain_sizes_have_stand_ins():
     sparse, nested_tensor = torch.eye(3).to_sparse(), torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
-    ((one, two),) = held_out_shapes(a_case(takes_two, *vectors(1), lambda: (sparse, nested_tensor)))
-    assert (tuple(one.shape), tuple(two.shape)) == ((3, 3), (0,))
+    ((first, second),) = held_out_shapes(a_case(takes_two, *vectors(1), lambda: (sparse, nested_tensor)))
+    assert (tuple(first.shape), tuple(second.shape)) == ((3, 3), (0,))
 
 
 def test_inputs_that_several_executions_share_keep_their_values():
     shared = {"x": torch.ones(7), "more": [torch.ones(2)]}
-    ((seen,),) = held_out_shapes(a_case(doubled, *vectors(4), lambda: (shared,)))
-    assert (seen["x"].device.type, shared["x"].device.type, shared["more"][0].device.type) == ("meta", "cpu", "cpu")
+    ((shapes,),) = held_out_shapes(a_case(doubled, *vectors(4), lambda: (shared,)))
+    assert (shapes["x"].device.type, shared["x"].device.type, shared["more"][0].device.type) == ("meta", "cpu", "cpu")
 
 
 def test_what_the_compiler_sees_is_made_from_another_execution_of_the_case():
-    made = []
+    tensors = []
 
     def load():
-        here = torch.zeros(3)
+        own_tensor = torch.zeros(3)
 
         def held_out():
-            made.append(here)
-            here.add_(1)  # a factory that changes what it is made from
-            return (here,)
+            tensors.append(own_tensor)
+            own_tensor.add_(1)  # a factory that changes what it is made from
+            return (own_tensor,)
 
-        return a_case(doubled, lambda: (here,), held_out)
+        return a_case(doubled, lambda: (own_tensor,), held_out)
 
     @compiler("planted", sees_held_out=True)
     def planted(fn, example, held_out=()):
         """Planted."""
-        assert [tuple(one.shape) for (one,) in held_out] == [(3,)]
+        assert [tuple(tensor.shape) for (tensor,) in held_out] == [(3,)]
         return fn
 
     how = vars(__import__(__name__))["__recapture_compilers__"].pop()
-    found = decide(carry_out(load, how, "cpu", lambda _: None))
-    assert found is not None
-    assert (str(found.verdict), found.differences) == ("pass", ())
-    assert len({id(one) for one in made}) == 4  # eager twice, the sizes, the compiler
-    assert [float(one[0]) for one in {id(one): one for one in made}.values()] == [1.0] * 4
+    result = decide(carry_out(load, how, "cpu", lambda _: None))
+    assert result is not None
+    assert (str(result.verdict), result.differences) == ("pass", ())
+    assert len({id(tensor) for tensor in tensors}) == 4  # eager twice, the sizes, the compiler
+    assert [float(tensor[0]) for tensor in {id(tensor): tensor for tensor in tensors}.values()] == [1.0] * 4
 
 
 def test_a_compiler_that_would_see_them_must_take_them():

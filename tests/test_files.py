@@ -68,17 +68,17 @@ def test_an_irregular_file_with_the_name_of_a_result_is_left_unchanged(tmp_path,
 
 def test_output_is_written_into_a_pipe_and_through_a_link_that_the_user_named(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    got = []
-    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_bytes()))
+    received = []
+    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_bytes()))
     reader.start()
-    while not got and reader.is_alive():
+    while not received and reader.is_alive():
         try:
             write_output(tmp_path / "pipe", b"x" * 200_000)
             break
         except OSError:  # the reader has not opened it yet
             continue
     reader.join()
-    assert got == [b"x" * 200_000]
+    assert received == [b"x" * 200_000]
     assert stat.S_ISFIFO((tmp_path / "pipe").lstat().st_mode)
     (tmp_path / "link").symlink_to("file")
     write_output(tmp_path / "link", b"new")
@@ -136,7 +136,7 @@ def test_a_report_for_a_device_is_written_into_it(tmp_path, capfd):
 @pytest.mark.parametrize("name", ["conformance.jsonl", "environment.json", "speedups-nvidia-h200.json"])
 def test_a_pipe_among_results_ends_every_reading_command_with_one_line(tmp_path, capfd, name):
     corpus.build(tmp_path)
-    old, new = (str(tmp_path / "results" / one) for one in (corpus.OLD, corpus.NEW))
+    old, new = (str(tmp_path / "results" / image) for image in (corpus.OLD, corpus.NEW))
     (tmp_path / "results" / corpus.OLD / name).unlink()
     os.mkfifo(tmp_path / "results" / corpus.OLD / name)
     for arguments in (["report", old], ["diff", old, new]):
@@ -163,7 +163,7 @@ def line(**change):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (line(differences=[DIFFERENCE]), "`verdict` is pass, but `differences` has 1"),
         (line(error=ERROR), "`verdict` is pass, but there is an `error`"),
@@ -198,10 +198,10 @@ def line(**change):
         (line(zz=0).replace('"zz": 0', '"zz": ' + "[" * 1100 + "]" * 1100), "unknown field|nested too deeply"),
     ],
 )
-def test_a_record_that_cannot_be_true_is_refused_with_line_and_field(tmp_path, text, said):
+def test_a_record_that_cannot_be_true_is_refused_with_line_and_field(tmp_path, text, message):
     path = tmp_path / "c.jsonl"
     path.write_text(line(case="s::b") + "\n" + text + "\n")
-    with pytest.raises(UsageError, match=rf"c\.jsonl:2: .*(?:{said})") as refused:
+    with pytest.raises(UsageError, match=rf"c\.jsonl:2: .*(?:{message})") as refused:
         read_jsonl(path, Record)
     assert len(str(refused.value)) < 1000
 

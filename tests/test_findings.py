@@ -72,37 +72,39 @@ def test_every_silently_wrong_cell_has_a_finding_or_shows_a_known_issue():
 
 def test_every_cell_of_a_finding_that_is_recorded_is_silently_wrong():
     known = {f"{record.case}::{record.compiler}" for record in recorded() if record.device == "cpu"}
-    shown = {f"{record.case}::{record.compiler}" for record in wrong()}
-    assert sorted(cell for cell in findings_by_cell() if cell in known and cell not in shown) == []
+    silently_wrong = {f"{record.case}::{record.compiler}" for record in wrong()}
+    assert sorted(cell for cell in findings_by_cell() if cell in known and cell not in silently_wrong) == []
 
 
 def test_every_finding_is_about_cases_and_compilers_that_exist():
     pytest.importorskip("torch")
-    suites = {case.partition("::")[0] for one in FINDINGS.shipped for case in one.cells}
-    collected = [collect_suite(one.name, one.path) for name in sorted(suites) for one in find_suites((name,)).suites]
+    suites = {case.partition("::")[0] for finding in FINDINGS.shipped for case in finding.cells}
+    collected = [
+        collect_suite(suite.name, suite.path) for name in sorted(suites) for suite in find_suites((name,)).suites
+    ]
     cases = {f"{suite.name}::{case.name}" for suite in collected for case in suite.cases}
     lacking = {suite.name for suite in collected if suite.lacking}  # made from a library that is not installed here
     cases |= {record.case for record in recorded() if record.case.partition("::")[0] in lacking}
-    assert {case for one in FINDINGS.shipped for case in one.cells} <= cases
-    named = {name for one in FINDINGS.shipped for names in one.cells.values() for name in names}
-    named |= {name for one in FINDINGS.shipped for name in one.inputs_unlike_the_example}
+    assert {case for finding in FINDINGS.shipped for case in finding.cells} <= cases
+    named = {name for finding in FINDINGS.shipped for names in finding.cells.values() for name in names}
+    named |= {name for finding in FINDINGS.shipped for name in finding.inputs_unlike_the_example}
     assert named <= builtin_compilers().keys()
     assert not any(name.partition(":")[0] in TRACING for name in named)
 
 
 def test_what_is_called_a_stated_limit_says_where_it_is_stated():
-    assert {one.fault for one in FINDINGS.shipped} <= FAULTS.keys()
-    limits = [one for one in FINDINGS.shipped if one.fault == "limit"]
+    assert {finding.fault for finding in FINDINGS.shipped} <= FAULTS.keys()
+    limits = [finding for finding in FINDINGS.shipped if finding.fault == "limit"]
     assert limits
-    assert [one.name for one in limits if one.source == UNDOCUMENTED] == []
+    assert [finding.name for finding in limits if finding.source == UNDOCUMENTED] == []
 
 
 def test_an_input_unlike_the_example_is_found_without_naming_the_cell():
     sized = Difference("held_out[0]", "result", "shape", "eager (3, 7), this (10, 10)")
     record = a_record("s::c", "aoti", Verdict.SPECIALIZED, differences=(sized,))
-    found = finding_of(record)
-    assert found is not None
-    assert "aoti" in found.inputs_unlike_the_example
+    finding = finding_of(record)
+    assert finding is not None
+    assert "aoti" in finding.inputs_unlike_the_example
     assert finding_of(a_record("s::c", "compile", Verdict.SPECIALIZED, differences=(sized,))) is None
     assert finding_of(a_record("s::c", "aoti", Verdict.SPECIALIZED)) is None
 
@@ -117,8 +119,8 @@ def test_only_what_is_silently_wrong_is_explained():
 
 def test_explain_prints_the_whole_sentence_with_its_source():
     record = a_record("types::signed_zero", "compile", Verdict.SPECIALIZED)
-    one = explanation_of(record, None, torch="2.11.0", image="torch2.11.0-cu130", beside=[record])
-    (line,) = [line for line in explanation_lines(one) if line.startswith("known: ")]
+    explanation = explanation_of(record, None, torch="2.11.0", image="torch2.11.0-cu130", beside=[record])
+    (line,) = [line for line in explanation_lines(explanation) if line.startswith("known: ")]
     assert line.endswith("(fault: torch; https://github.com/pytorch/pytorch/pull/192604)")
 
 
@@ -131,7 +133,7 @@ def test_history_prints_the_finding_of_a_cell_once_for_each_machine(capfd, form)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("signed-zero", "Signed zero", "is not a name of a finding"),
         ('"torch"', '"nobody"', "Invalid enum value 'nobody'"),
@@ -144,25 +146,25 @@ def test_history_prints_the_finding_of_a_cell_once_for_each_machine(capfd, form)
         ("[[findings]]", "[[findings", "Expected"),
     ],
 )
-def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, said):
+def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, message):
     path = tmp_path / "findings.toml"
     path.write_text(ENTRY.replace(old, new, 1))
-    with pytest.raises(UsageError, match=said) as refused:
+    with pytest.raises(UsageError, match=message) as refused:
         FINDINGS.load(path)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "message"),
     [
         (ENTRY, "types::signed_zero::compile is in signed-zero and in signed-zero"),
         (ENTRY.replace("signed_zero", "other"), "two findings have one name"),
     ],
 )
-def test_a_cell_has_one_finding_and_a_name_one_meaning(tmp_path, second, said):
+def test_a_cell_has_one_finding_and_a_name_one_meaning(tmp_path, second, message):
     path = tmp_path / "findings.toml"
     path.write_text(ENTRY + second)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         FINDINGS.load(path)
 
 

@@ -16,7 +16,7 @@ from recapture.base.paths import PACKAGE
 from recapture.base.scrub import fingerprint, scrub, without_secrets, without_secrets_inside
 
 COLLECT = Path(__file__).parent / "resources" / "messages" / "collect.py"
-OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]
+OTHER_PYTHONS = [python for python in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if python]
 
 VOLATILE = re.compile(
     r"0x[0-9a-f]{4}|(?<![\w.:/])/(?:root|opt|tmp|usr|home|work|var)\b|site-packages|tmp[a-z0-9_]{8}|\d\d:\d\d:\d\d|\d{4}-\d\d-\d\d|pid \d"
@@ -44,16 +44,16 @@ def collected_here(folder):
         logging.disable(logging.NOTSET)
 
 
-def check(one, two):
-    assert one.keys() == two.keys()
-    assert len(one) >= 15
-    for name, (kind, message) in one.items():
+def check(first, second):
+    assert first.keys() == second.keys()
+    assert len(first) >= 15
+    for name, (kind, message) in first.items():
         scrubbed = scrub(message)
         assert scrubbed
         assert not VOLATILE.search(scrubbed), (name, scrubbed)
         assert "collect.py" not in scrubbed or not re.search(r"\w/collect\.py", scrubbed), (name, scrubbed)
-        assert scrub(two[name][1]) == scrubbed, name
-        assert fingerprint(*two[name]) == fingerprint(kind, message)
+        assert scrub(second[name][1]) == scrubbed, name
+        assert fingerprint(*second[name]) == fingerprint(kind, message)
         assert scrub(scrubbed) == scrubbed
 
 
@@ -61,9 +61,9 @@ def check(one, two):
 SAME = [{"eager shapes", "trace call"}]
 
 
-def check_causes(found):
+def check_causes(messages):
     prints = {}
-    for name, (kind, message) in found.items():
+    for name, (kind, message) in messages.items():
         prints.setdefault(fingerprint(kind, message), set()).add(name)
     for names in prints.values():
         same_export = {re.sub(r" strict=\w+", "", name) for name in names}
@@ -81,9 +81,9 @@ def test_the_folders_of_a_compilers_options_are_left_out():
 
 @pytest.mark.filterwarnings("ignore")
 def test_messages_of_this_torch_say_the_same_in_two_places(tmp_path):
-    one = collected_here(tmp_path / "a")
-    check(one, collected_here(tmp_path / "somewhere" / "much-deeper" / "b"))
-    check_causes(one)
+    messages = collected_here(tmp_path / "a")
+    check(messages, collected_here(tmp_path / "somewhere" / "much-deeper" / "b"))
+    check_causes(messages)
 
 
 @pytest.mark.slow
@@ -95,9 +95,9 @@ def test_messages_of_this_torch_say_the_same_in_two_processes(tmp_path):
 @pytest.mark.skipif(not OTHER_PYTHONS, reason="RECAPTURE_OTHER_PYTHONS names no interpreters with other releases")
 @pytest.mark.parametrize("python", OTHER_PYTHONS)
 def test_messages_of_other_releases_say_the_same_in_two_processes(tmp_path, python):
-    one = collected_by(python, tmp_path / "a")
-    check(one, collected_by(python, tmp_path / "somewhere" / "else" / "b"))
-    check_causes(one)
+    messages = collected_by(python, tmp_path / "a")
+    check(messages, collected_by(python, tmp_path / "somewhere" / "else" / "b"))
+    check_causes(messages)
 
 
 @pytest.mark.parametrize(
@@ -183,13 +183,13 @@ def test_frames_of_this_project_do_not_stand_in_messages(message, scrubbed):
 @pytest.mark.parametrize("mine", ["x" * 10, "x" * 700, "x" * 880, "x" * 860, "x\n" * 10, "x\n" * 9, "x\n" * 8])
 def test_where_a_message_ends_does_not_depend_on_this_projects_lines(mine):
     longer = OURS.replace("cases/compilers/export", "judge/torch_state")
-    one = f'{mine}\n  File "{OURS}", line 7, in f\n    return fn(*args)\n{MINE}\n' + "y" * 900
-    two = (
+    first = f'{mine}\n  File "{OURS}", line 7, in f\n    return fn(*args)\n{MINE}\n' + "y" * 900
+    second = (
         f'{mine}\n  File "{longer}", line 1234, in a_longer_name\n    return a.longer(line, of=code)\n{MINE}\n'
         + "y" * 900
     )
-    assert scrub(one) == scrub(two)
-    assert scrub(one).endswith("…")
+    assert scrub(first) == scrub(second)
+    assert scrub(first).endswith("…")
 
 
 def test_frames_of_this_project_in_a_stack_that_torchscript_wrote_do_not_count():
@@ -363,9 +363,11 @@ def test_values_of_other_variables_stay(monkeypatch, name, value):
 def test_a_set_of_classes_has_one_order():
     """torch 2.11.0 lists the types of an exported program's inputs from a set, in the order of their addresses."""
     names = ["'torch.Tensor'", "'int'", "'torch.nn.attention._SDPBackend'", "'str'", "'bool'", "'float'"]
-    one, other = ("only: [" + ", ".join(f"<class {name}>" for name in order) + "]." for order in (names, names[::-1]))
-    assert scrub(one) == scrub(other)
-    assert all(name in scrub(one) for name in names)
-    assert fingerprint("UserError", one) == fingerprint("UserError", other)
+    first, second = (
+        "only: [" + ", ".join(f"<class {name}>" for name in order) + "]." for order in (names, names[::-1])
+    )
+    assert scrub(first) == scrub(second)
+    assert all(name in scrub(first) for name in names)
+    assert fingerprint("UserError", first) == fingerprint("UserError", second)
     few = "got [<class 'str'>, <class 'int'>]"  # the order of arguments
     assert scrub(few) == few

@@ -44,10 +44,10 @@ def printed(capsys, *arguments):
 
 def program(name):
     """A linter beside this Python, or a skip."""
-    found = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    if found is None:
+    path = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if path is None:
         pytest.skip(f"{name} is not installed")
-    return found
+    return path
 
 
 def test_a_plan_has_a_task_for_each_image_gpu_and_part(capsys):
@@ -116,15 +116,15 @@ def test_matrix_without_slurm_runs_every_image_and_resumes(tmp_path, monkeypatch
     planted = PlantedImages(tmp_path)
     planted.use(monkeypatch)
     monkeypatch.setattr(environments, "EXPECTED_BYTES", 1 << 20)
-    found = []
+    commands = []
 
     def record(_self, *words):
-        found.append(words)
+        commands.append(words)
         return 0
 
     monkeypatch.setattr(Interpreter, "recapture", record)
     assert _run(["matrix", "--image", "a,b", "--keep", "1", "--results", str(tmp_path / "r"), "types"]) == 0
-    assert found == [("run", "--resume", "--results", str(tmp_path / "r"), "types")] * 2
+    assert commands == [("run", "--resume", "--results", str(tmp_path / "r"), "types")] * 2
 
 
 def matrix_of(capsys, *arguments):
@@ -195,7 +195,7 @@ def test_a_job_of_the_workflow_runs_its_shard_again_where_the_machine_is_unfit(
     name = "a.cpu.2-of-2"
     assert is_published(results, name) == (status == 0)
     assert [attempt.status for attempt in attempts_of(results, name)] == attempts
-    assert planted.asked()[0][-2:] == ["-k", "one or two"]
+    assert planted.arguments_of_runs()[0][-2:] == ["-k", "one or two"]
 
 
 def test_two_hundred_and_fifty_six_jobs_are_accepted_and_one_more_is_not(capsys):
@@ -207,11 +207,11 @@ def test_two_hundred_and_fifty_six_jobs_are_accepted_and_one_more_is_not(capsys)
 def merged(document, patch):
     """A document with a strategic merge patch: lists of named members are merged by name, and null removes."""
     if isinstance(document, dict) and isinstance(patch, dict):
-        both = {**document, **{key: merged(document.get(key), value) for key, value in patch.items()}}
-        return {key: value for key, value in both.items() if value is not None}
+        combined = {**document, **{key: merged(document.get(key), value) for key, value in patch.items()}}
+        return {key: value for key, value in combined.items() if value is not None}
     if isinstance(patch, list) and patch and isinstance(patch[0], dict) and "name" in patch[0]:
         before = {member["name"]: member for member in document or []}
-        return list({**before, **{one["name"]: merged(before.get(one["name"]), one) for one in patch}}.values())
+        return list({**before, **{item["name"]: merged(before.get(item["name"]), item) for item in patch}}.values())
     return patch
 
 
@@ -266,7 +266,9 @@ def test_the_rules_of_jobs_that_no_schema_has(jobs):
                 assert codes["operator"] != "In" or 0 not in codes["values"]
                 assert 1 not in codes["values"], "what compilers did fails no shard"
         volumes = {volume["name"] for volume in pod["volumes"]}
-        assert {mount["name"] for one in pod["containers"] for mount in one["volumeMounts"]} == volumes
+        assert {
+            mount["name"] for job_container in pod["containers"] for mount in job_container["volumeMounts"]
+        } == volumes
         (container,) = pod["containers"]
         assert container["image"].startswith("registry.example/recapture:torch")
         environment = {variable["name"]: variable["value"] for variable in container["env"]}
@@ -290,8 +292,8 @@ def test_the_command_of_a_job_publishes_its_shard(jobs, planted):
     variables = {**planted.variables, **environment, "JOB_COMPLETION_INDEX": "1"}
     statuses = [subprocess.run(words, env=variables, check=False).returncode for _ in range(3)]
     assert statuses == [3, 0, 0]
-    asked = [[*line[-3:-1], Path(line[-1]).name] for line in planted.asked()]
-    assert asked == [["-k", "a or b", "$(b).py"]] * 2, "the third finds the shard published"
+    requested = [[*line[-3:-1], Path(line[-1]).name] for line in planted.arguments_of_runs()]
+    assert requested == [["-k", "a or b", "$(b).py"]] * 2, "the third finds the shard published"
     folder = planted.root / "results" / "a100"
     name = "a.cpu.2-of-3"
     assert is_published(folder, name)
@@ -314,8 +316,8 @@ class Script:
         scontrol = planted.root / "bin" / "scontrol"
         scontrol.write_text(f"#!/bin/sh\necho $@ >> {self.requeued}\n")
         scontrol.chmod(0o755)
-        here = type("Here", (), {"command": lambda _self, *words: [str(planted.command), *words[1:]]})
-        monkeypatch.setattr(slurm_module.Interpreter, "here", here)
+        interpreter = type("Here", (), {"command": lambda _self, *words: [str(planted.command), *words[1:]]})
+        monkeypatch.setattr(slurm_module.Interpreter, "here", interpreter)
         self.work = work(2)
         prepare(self.folder, self.work)
         ((words, indices),) = sbatch_commands(self.folder, self.work, SlurmOptions())
@@ -371,7 +373,7 @@ def test_the_shell_accepts_the_script():
 def test_every_task_has_its_options_and_the_arguments_of_all(script):
     assert script.run("0", index=1) == 0
     folder = str(script.folder)
-    (words,) = script.planted.asked()
+    (words,) = script.planted.arguments_of_runs()
     assert words == [
         *("run", "--durations", f"{folder}/durations.jsonl", "--via", "venv", "--image", "a", "--device", "cpu"),
         *("--shard", "2/2", "--publish", f"{folder}/cpu", "-k", "a or b"),
@@ -464,16 +466,16 @@ class FakeSlurm:
 
 @pytest.fixture
 def slurm(script, monkeypatch):
-    said = []
+    messages = []
 
     def make(*ends):
-        run = SlurmRun(script.folder, script.work, SlurmOptions(), said.append)
+        run = SlurmRun(script.folder, script.work, SlurmOptions(), messages.append)
         fake = FakeSlurm(run, list(map(list, ends)))
         run.sleep = lambda seconds: setattr(fake, "clock", fake.clock + seconds)
         run.clock = lambda: fake.clock
         monkeypatch.setattr(run, "_submit", fake.submit)
         monkeypatch.setattr(run, "_jobs", fake.jobs)
-        fake.said = said
+        fake.said = messages
         return run, fake
 
     return make

@@ -48,10 +48,10 @@ def test_ten_thousand_inputs():
 def test_every_command_reads_the_undamaged_files_and_none_is_left_over():
     done = fuzz("--undamaged")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = dict(line.rsplit(": ", 1) for line in done.stdout.splitlines() if re.fullmatch(r"[\w -]+: \S+", line))
+    statuses = dict(line.rsplit(": ", 1) for line in done.stdout.splitlines() if re.fullmatch(r"[\w -]+: \S+", line))
     wanted = commands.expected()
-    assert {name: status for name, status in found.items() if int(status) not in wanted[name]} == {}
-    assert found.keys() == wanted.keys()
+    assert {name: status for name, status in statuses.items() if int(status) not in wanted[name]} == {}
+    assert statuses.keys() == wanted.keys()
 
 
 def test_every_file_of_the_corpus_has_commands_and_every_command_a_file(tmp_path):
@@ -80,7 +80,7 @@ def test_requirements_files_of_their_own_reach_options_hashes_loops_and_refusals
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("a \x1b[31m b", "U+001B"),
         ("a \x9b b", "U+009B"),
@@ -97,10 +97,10 @@ def test_requirements_files_of_their_own_reach_options_hashes_loops_and_refusals
         ("> quote", "blockquote"),
     ],
 )
-def test_the_fuzzer_sees_what_must_not_be_in_markdown(text, said):
+def test_the_fuzzer_sees_what_must_not_be_in_markdown(text, problem):
     problems = checks.markdown(text, "it")
     assert problems
-    assert said in problems[0] or said == "]("
+    assert problem in problems[0] or problem == "]("
 
 
 def test_the_fuzzer_accepts_what_reports_are_made_of():

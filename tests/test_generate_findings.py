@@ -91,9 +91,9 @@ def test_a_finding_becomes_a_case_of_a_new_or_an_existing_file(generated, tmp_pa
     text = suite.read_text()
     assert text.count("import torch\n") == text.count("from recapture import case\n") == 1
     assert before is None or "NUMBER = 3" in text
-    (kept,) = getattr(execute("kept_suite", suite), CASES_ATTRIBUTE)
-    assert kept.name == "loop_value"
-    assert "silently wrong: value" in kept.target.__doc__
+    (stored_case,) = getattr(execute("kept_suite", suite), CASES_ATTRIBUTE)
+    assert stored_case.name == "loop_value"
+    assert "silently wrong: value" in stored_case.target.__doc__
     with pytest.raises(UsageError, match="has a case 'loop_value' already"):
         keep(generated, "loop_value", suite)
 

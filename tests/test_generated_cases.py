@@ -66,14 +66,14 @@ def suite(tmp_path):
 
 
 def cases_of(name, path):
-    return {one.name: one for one in getattr(execute(name, path), CASES_ATTRIBUTE)}
+    return {case.name: case for case in getattr(execute(name, path), CASES_ATTRIBUTE)}
 
 
 def verdict(path, case, compiler):
     load = lambda: cases_of(path.stem, path)[case]  # noqa: E731 - as a cell has it
-    found = decide(carry_out(load, builtin_compilers()[compiler], "cpu", lambda _: None))
-    assert found is not None
-    return str(found.verdict), found.input
+    result = decide(carry_out(load, builtin_compilers()[compiler], "cpu", lambda _: None))
+    assert result is not None
+    return str(result.verdict), result.input
 
 
 def test_a_case_whose_example_eager_cannot_run_says_nothing_about_a_compiler(suite):
@@ -81,24 +81,26 @@ def test_a_case_whose_example_eager_cannot_run_says_nothing_about_a_compiler(sui
     suite.write_text(code.replace("return x + offset(name) if", "return x.no_such_method() if"))
     for compiler in ("eager", "jit.trace", "fx"):
         load = lambda: cases_of("made", suite)["one"]  # noqa: E731 - as a cell has it
-        found = decide(carry_out(load, builtin_compilers()[compiler], "cpu", lambda _: None))
-        assert (found.verdict, found.phase) == (Verdict.NOT_APPLICABLE, None)
-        assert found.reason.startswith("eager cannot run the example: AttributeError: 'Tensor' object has no attribute")
+        result = decide(carry_out(load, builtin_compilers()[compiler], "cpu", lambda _: None))
+        assert (result.verdict, result.phase) == (Verdict.NOT_APPLICABLE, None)
+        assert result.reason.startswith(
+            "eager cannot run the example: AttributeError: 'Tensor' object has no attribute"
+        )
     suite.write_text(code.replace("else x", "else x.no_such_method()"))  # a held-out input, which eager may refuse
     assert verdict(suite, "one", "eager") == ("pass", None)
 
 
 def test_there_is_a_case_for_each_name_with_a_hash_of_its_own(suite):
-    found = collect_suite("made", suite)
-    assert (found.error, found.refused) == (None, [])
-    assert [(one.name, one.summary) for one in found.cases] == [("one", "Adds one."), ("two", "Adds two.")]
-    assert len({one.hash for one in found.cases}) == 2
+    collected = collect_suite("made", suite)
+    assert (collected.error, collected.refused) == (None, [])
+    assert [(case.name, case.summary) for case in collected.cases] == [("one", "Adds one."), ("two", "Adds two.")]
+    assert len({case.hash for case in collected.cases}) == 2
 
 
 def test_the_hash_is_of_the_function_that_makes_the_case_and_of_its_source(suite):
     def hashes(old="", new=""):
         suite.write_text(SUITE.replace(old, new))
-        return {one.name: one.hash for one in collect_suite("made", suite).cases}
+        return {case.name: case.hash for case in collect_suite("made", suite).cases}
 
     before = hashes()
     assert hashes('"""Generated."""', '"""Made."""') == before
@@ -146,18 +148,18 @@ BARE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH
 def test_a_case_that_cannot_be_made_is_refused_alone(suite, old, new, says):
     assert old in SUITE
     suite.write_text(SUITE.replace(old, new))
-    found = collect_suite("made", suite)
+    collected = collect_suite("made", suite)
     if says is None:  # a fault when it is called is the case's own
-        assert (len(found.cases), found.error) == (2, None)
+        assert (len(collected.cases), collected.error) == (2, None)
     else:
-        assert says in (found.error or "".join(map(str, found.refused)))
+        assert says in (collected.error or "".join(map(str, collected.refused)))
 
 
 def test_one_bad_name_leaves_the_others(suite):
     suite.write_text(SUITE.replace("    def target", "    assert name != 'one', 'not this'\n\n    def target"))
-    found = collect_suite("made", suite)
-    assert [one.name for one in found.cases] == ["two"]
-    assert [str(one) for one in found.refused] == ["case 'one': added raised AssertionError: not this"]
+    collected = collect_suite("made", suite)
+    assert [case.name for case in collected.cases] == ["two"]
+    assert [str(refusal) for refusal in collected.refused] == ["case 'one': added raised AssertionError: not this"]
 
 
 @pytest.mark.parametrize(
@@ -166,8 +168,8 @@ def test_one_bad_name_leaves_the_others(suite):
 )
 def test_a_suite_that_lacks_something_says_so_in_one_line(suite, needs, says):
     suite.write_text(SUITE.replace("names=lambda: list(OFFSETS)", f"names=lambda: list(OFFSETS), {needs}"))
-    found = collect_suite("made", suite)
-    assert (found.error, found.lacking, found.cases) == (says, True, [])
+    collected = collect_suite("made", suite)
+    assert (collected.error, collected.lacking, collected.cases) == (says, True, [])
 
 
 # --- groups that run only when they are named -----------------------------------------------------------------------
@@ -175,13 +177,13 @@ def test_a_suite_that_lacks_something_says_so_in_one_line(suite, needs, says):
 
 def test_groups_are_selected_by_their_name_or_by_that_of_a_suite_and_not_by_default():
     zoo = {"zoo_timm", "zoo_torchvision", "zoo_transformers"}
-    assert {name: {one.name for one in group} for name, group in shipped_groups().items()} == {
+    assert {name: {info.name for info in group} for name, group in shipped_groups().items()} == {
         "exportdb": {"exportdb"},
         "zoo": zoo,
     }
-    assert not {one.name for one in shipped_suites()} & {"exportdb", *zoo}
-    assert {one.name for one in find_suites(()).suites} == {one.name for one in shipped_suites()}
-    assert {one.name for one in find_suites(("zoo",)).suites} == zoo
+    assert not {info.name for info in shipped_suites()} & {"exportdb", *zoo}
+    assert {info.name for info in find_suites(()).suites} == {info.name for info in shipped_suites()}
+    assert {info.name for info in find_suites(("zoo",)).suites} == zoo
     assert find_suites(("zoo_timm::vit",)).addresses == (("zoo_timm", "vit", None),)
     assert find_suites(("exportdb",)).suites == (SuiteFile("exportdb", EXPORTDB),)
 
@@ -257,7 +259,7 @@ class TestTorchvision:
         import torchvision
 
         assert set(cases) == set(torchvision.models.list_models())
-        kinds = {one.target.__doc__ for one in cases.values()}
+        kinds = {case.target.__doc__ for case in cases.values()}
         assert len(kinds) == 6
 
     @pytest.mark.parametrize(
@@ -266,19 +268,19 @@ class TestTorchvision:
     def test_a_model_of_each_kind_takes_its_inputs(self, cases, name):
         model = cases[name].target()
         assert not model.training
-        assert not any(one.requires_grad for one in model.parameters())
+        assert not any(parameter.requires_grad for parameter in model.parameters())
         with torch.no_grad():
             for _, make in cases[name].inputs()[:1]:
                 assert model(*make()) is not None
 
     def test_a_detector_takes_images_of_several_sizes(self, cases):
         ((images,), *_) = (make() for _, make in cases["fasterrcnn_mobilenet_v3_large_320_fpn"].inputs())
-        assert [tuple(one.shape) for one in images] == [(3, 64, 64), (3, 64, 80)]
+        assert [tuple(image.shape) for image in images] == [(3, 64, 64), (3, 64, 80)]
 
 
 @pytest.mark.parametrize("library", ["timm", "transformers"])
 def test_a_library_that_is_not_installed_is_named(library):
     if importlib.util.find_spec(library) is not None:
         pytest.skip(f"{library} is installed here")
-    found = collect_suite(f"zoo_{library}", ZOO / f"zoo_{library}.py")
-    assert (found.error, found.lacking) == (f"it needs {library}", True)
+    collected = collect_suite(f"zoo_{library}", ZOO / f"zoo_{library}.py")
+    assert (collected.error, collected.lacking) == (f"it needs {library}", True)

@@ -24,7 +24,7 @@ IMAGES = RESOURCES / "images"
 
 def recapture(*arguments):
     with pytest.raises(SystemExit) as exit_:
-        main([str(one) for one in arguments])
+        main([str(argument) for argument in arguments])
     return exit_.value.code
 
 
@@ -62,8 +62,8 @@ def test_versions_are_in_the_order_of_releases():
 
 
 def test_a_cell_is_followed_release_by_release_and_transitions_are_marked(releases):
-    (one,) = history("s::c::compile", releases)
-    entries = [(entry.torch, str(entry.record.verdict), entry.changed, entry.edited) for entry in one.entries]
+    (cell_history,) = history("s::c::compile", releases)
+    entries = [(entry.torch, str(entry.record.verdict), entry.changed, entry.edited) for entry in cell_history.entries]
     assert entries == [
         ("2.0.1+cu118", "pass", False, False),
         ("2.2.2+cu121", "wrong", True, False),
@@ -89,16 +89,16 @@ def test_what_another_version_of_the_judge_sees_of_a_wrong_result_is_no_change(t
         image = f"torch2.{minor}.0-cu118"
         directory = tmp_path / image / "cpu"
         directory.mkdir(parents=True)
-        shown = evidence(verdict)
-        if minor == 0 and "differences" in shown:
-            shown["differences"] = (dataclasses.replace(shown["differences"][0], kind="alias"),)
-        row = Record(case="s::c", compiler="compile", device="cpu", verdict=verdict, case_hash="0", **shown)
+        fields = evidence(verdict)
+        if minor == 0 and "differences" in fields:
+            fields["differences"] = (dataclasses.replace(fields["differences"][0], kind="alias"),)
+        row = Record(case="s::c", compiler="compile", device="cpu", verdict=verdict, case_hash="0", **fields)
         write_jsonl(directory / "conformance.jsonl", [row])
         torch = msgspec.structs.replace(environment.torch, version=f"2.{minor}.0")
         known = msgspec.structs.replace(environment, image=image, torch=torch, planned=1, recorded=1, judge=judge)
         write_environment(directory / ENVIRONMENT, known)
-    (found,) = history("s::c::compile", tmp_path)
-    assert [entry.changed for entry in found.entries] == [False, changed]
+    (cell_history,) = history("s::c::compile", tmp_path)
+    assert [entry.changed for entry in cell_history.entries] == [False, changed]
 
 
 def test_what_a_drifted_twin_changed_is_no_change_of_the_next_release(tmp_path):
@@ -111,23 +111,26 @@ def test_what_a_drifted_twin_changed_is_no_change_of_the_next_release(tmp_path):
         directory.mkdir(parents=True)
         row = Record(case="s::c", compiler="compile", device="cpu", verdict=verdict, case_hash="0", **evidence(verdict))
         (directory / "conformance.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
-    found = history("s::c", tmp_path)
-    assert [entry.changed for entry in found[0].entries] == [False, True, False]
-    text = to_markdown(found)
+    histories = history("s::c", tmp_path)
+    assert [entry.changed for entry in histories[0].entries] == [False, True, False]
+    text = to_markdown(histories)
     assert "2.6.0 pass → 2.6.0 drifted error" in text
     assert text.count("→") == 3  # the cell in the table, the line below it, and the legend
 
 
 def test_a_cell_missing_from_a_release_does_not_hide_a_transition(releases):
     (releases / "torch2.2.2-cu121" / "cpu" / "conformance.jsonl").write_bytes(b"")
-    (one,) = history("s::c::compile", releases)
-    assert [entry.record is None for entry in one.entries] == [False, True, False, False, False]
-    assert [entry.changed for entry in one.entries] == [False, False, True, True, True]
+    (cell_history,) = history("s::c::compile", releases)
+    assert [entry.record is None for entry in cell_history.entries] == [False, True, False, False, False]
+    assert [entry.changed for entry in cell_history.entries] == [False, False, True, True, True]
 
 
 def test_capabilities_are_distinguished():
-    found = history("foreign::dct::compile", IMAGES)
-    assert [(one.capability, [str(entry.record.verdict) for entry in one.entries]) for one in found] == [
+    histories = history("foreign::dct::compile", IMAGES)
+    assert [
+        (cell_history.capability, [str(entry.record.verdict) for entry in cell_history.entries])
+        for cell_history in histories
+    ] == [
         ("cpu", ["error", "pass"]),
         ("sm_90", ["error"]),
     ]
@@ -135,12 +138,12 @@ def test_capabilities_are_distinguished():
 
 @pytest.mark.parametrize("address", ["control_flow::branch_on_sum", "branch_on_sum"])
 def test_a_case_selects_all_its_cells_in_the_order_of_the_reports(address):
-    compilers = [one.compiler for one in history(address, IMAGES) if one.capability == "cpu"]
+    compilers = [cell_history.compiler for cell_history in history(address, IMAGES) if cell_history.capability == "cpu"]
     assert compilers == ["eager", "compile", "compile:fullgraph", "jit.trace", "fx", "make_fx"]
 
 
 def test_a_name_with_a_compiler_is_one_cell():
-    assert {one.case for one in history("dct::compile", IMAGES)} == {"foreign::dct"}
+    assert {cell_history.case for cell_history in history("dct::compile", IMAGES)} == {"foreign::dct"}
 
 
 def test_text_of_one_cell_is_a_line_a_release_and_each_reason_once(capsys, releases):
@@ -177,7 +180,7 @@ def test_text_of_a_case_is_compilers_by_releases_with_the_transitions_below(caps
 
 def test_the_labels_of_a_table_are_whole_and_each_as_short_as_it_can_be(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    images = [f"torch{one}" for one in ("2.0.1-cu117", "2.3.1-cu121", "2.6.0-cu124", "2.6.0-cu124-drifted")]
+    images = [f"torch{version}" for version in ("2.0.1-cu117", "2.3.1-cu121", "2.6.0-cu124", "2.6.0-cu124-drifted")]
     images += ["torch2.9.1-cu128", "bare-torch2.9.1-cu128", "torch2.11.0-cu128", "torch2.11.0-cu130"]
     for image in [*images, "torch2.15.0-cu132"]:
         case = "s::other" if image == "torch2.15.0-cu132" else "s::c"
@@ -269,9 +272,9 @@ def test_another_kind_of_difference_is_a_change_and_notes_are_named(tmp_path, ca
         )
         (tmp_path / image / "cpu").mkdir(parents=True)
         write_jsonl(tmp_path / image / "cpu" / "conformance.jsonl", [row])
-    (found,) = history("s::c::fx", tmp_path)
-    assert [entry.changed for entry in found.entries] == [False, True, False]
-    assert "2.9.1 wrong (value) → 2.10.0 wrong (value, dtype): " in to_markdown([found])
+    (cell_history,) = history("s::c::fx", tmp_path)
+    assert [entry.changed for entry in cell_history.entries] == [False, True, False]
+    assert "2.9.1 wrong (value) → 2.10.0 wrong (value, dtype): " in to_markdown([cell_history])
     recapture("history", "s::c::fx", "--results", tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert "  2.10.0: on example, result: value (and 1 more, also dtype); noted: alias" in lines
@@ -293,8 +296,8 @@ def test_results_of_one_image_in_two_folders_are_one_unless_they_have_a_cell_in_
     put("exportdb/torch2.6.0-cu124/cpu", "exportdb::one")
     put("torch2.7.1-cu126/cpu", "a::one")
     put("again/torch2.7.1-cu126/cpu", "a::one")
-    found = [(one.image, [row.case for row in one.records]) for one in read_by_age(tmp_path)]
-    assert found == [
+    by_age = [(results.image, [row.case for row in results.records]) for results in read_by_age(tmp_path)]
+    assert by_age == [
         ("torch2.6.0-cu124", ["a::one", "a::two", "exportdb::one"]),
         ("torch2.7.1-cu126", ["a::one"]),
         ("torch2.7.1-cu126", ["a::one"]),

@@ -84,25 +84,25 @@ def test_a_damaged_home_is_made_again_in_its_place(place, tmp_path_factory, dama
 
 
 def test_a_home_whose_owner_was_killed_is_removed_and_one_in_use_is_not(place):
-    dead, left = holder(place)
-    live, kept = holder(place)
+    dead, dead_home = holder(place)
+    live, live_home = holder(place)
     with dead, live:
         dead.kill()
         dead.wait()
-        assert (left / CACHE).is_dir()
+        assert (dead_home / CACHE).is_dir()
         mine = Home()
-        assert not left.exists()
-        assert kept.is_dir()
+        assert not dead_home.exists()
+        assert live_home.is_dir()
         assert mine.path.is_dir()
         assert remove_dead_homes(place) == []
         mine.cleanup()
         live.kill()
         live.wait()
-        assert remove_dead_homes(place) == [kept]
+        assert remove_dead_homes(place) == [live_home]
 
 
 def test_the_lock_of_an_owner_counts_in_another_pid_namespace(place):
-    live, kept = holder(place)
+    live, live_home = holder(place)
     script = f"from pathlib import Path; from recapture.pool.folders import remove_dead_homes; print(remove_dead_homes(Path({str(place)!r})))"
     with live:
         done = subprocess.run(
@@ -115,7 +115,7 @@ def test_the_lock_of_an_owner_counts_in_another_pid_namespace(place):
     if "unshare failed" in done.stderr:
         pytest.skip("this machine does not allow namespaces")
     assert done.stdout.strip() == "[]", done.stderr
-    assert kept.is_dir()
+    assert live_home.is_dir()
 
 
 def link(path, tmp_path):

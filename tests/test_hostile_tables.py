@@ -58,8 +58,8 @@ def refused(read, path):
 class TestTables:
     def test_a_table_is_a_regular_file(self, irregular):
         path, kind = irregular
-        said = refused(lambda one: load_toml(one, "the table", dict), path)
-        assert said == f"cannot read the table: {path}: {kind}, not a regular file"
+        message = refused(lambda file: load_toml(file, "the table", dict), path)
+        assert message == f"cannot read the table: {path}: {kind}, not a regular file"
 
     def test_a_link_to_a_table_is_followed(self, tmp_path):
         (tmp_path / "real.toml").write_text("a = 1\n")
@@ -67,7 +67,7 @@ class TestTables:
         assert load_toml(tmp_path / "link.toml", "the table", dict) == {"a": 1}
 
     @pytest.mark.parametrize(
-        ("content", "said"),
+        ("content", "message"),
         [
             (f"a = {DEEP}".encode(), "nested too deeply"),
             (b"a = '\xff'", "can't decode byte"),
@@ -75,17 +75,17 @@ class TestTables:
             (b"#" * (MOST_BYTES + 1), "more than the"),
         ],
     )
-    def test_a_damaged_table_is_refused_in_one_line(self, tmp_path, content, said):
+    def test_a_damaged_table_is_refused_in_one_line(self, tmp_path, content, message):
         path = tmp_path / "table.toml"
         path.write_bytes(content)
-        if said == "limit":  # Python 3.10 of some distributions has no limit on digits
+        if message == "limit":  # Python 3.10 of some distributions has no limit on digits
             try:
                 int("9" * 5000)
             except ValueError:
                 pass
             else:
                 pytest.skip("this Python reads numbers of any length")
-        assert said in refused(lambda one: load_toml(one, "the table", dict), path)
+        assert message in refused(lambda file: load_toml(file, "the table", dict), path)
 
     @pytest.mark.parametrize(
         "content", ["images = 'none'", "images = [1]", "[images]\na = 1", "[tools]\ncutoff = 2026-01-01\nplatform = 7"]
@@ -104,8 +104,8 @@ class TestTables:
 
     def test_the_known_issues_say_nothing_about_a_release_that_is_no_version(self):
         known = ISSUES.shipped.values()
-        assert {one.says("2.6.0") for one in known} > {None}
-        assert {one.says("2.11.0+cu130\n\n| injected |") for one in known} == {None}
+        assert {issue.says("2.6.0") for issue in known} > {None}
+        assert {issue.says("2.11.0+cu130\n\n| injected |") for issue in known} == {None}
 
 
 class TestLocks:
@@ -129,17 +129,17 @@ class TestLocks:
 class TestRequirements:
     def test_they_are_regular_files(self, irregular):
         path, kind = irregular
-        assert refused(lambda one: Requirements.read([one]), path).endswith(f"{path}: {kind}, not a regular file")
+        assert refused(lambda file: Requirements.read([file]), path).endswith(f"{path}: {kind}, not a regular file")
 
     def test_a_file_that_another_one_names_is_refused_in_the_same_way(self, tmp_path, irregular):
         path, kind = irregular
         (tmp_path / "first.txt").write_text(f"-r {path.name}\n")
-        assert kind in refused(lambda one: Requirements.read([one]), tmp_path / "first.txt")
+        assert kind in refused(lambda file: Requirements.read([file]), tmp_path / "first.txt")
 
     def test_a_marker_that_is_nested_too_deeply_is_no_requirement(self, tmp_path):
         path = tmp_path / "requirements.txt"
         path.write_text("a==1; " + "(" * 3000 + "\n")
-        assert refused(lambda one: Requirements.read([one]), path).endswith("is not a requirement: nested too deeply")
+        assert refused(lambda file: Requirements.read([file]), path).endswith("is not a requirement: nested too deeply")
 
 
 def report(**changed):
@@ -170,23 +170,23 @@ class TestKeptAnswers:
             assert "\n" not in str(error.value)
 
     def test_an_annotation_is_one_line_of_limited_length(self):
-        one = report(reason="x%\n" * 100_000)
+        hostile_report = report(reason="x%\n" * 100_000)
         across = AcrossReport(
             target="m:f", device="cpu", releases=(ReleaseAnswer(release="1", image="i", gap="y" * 9**6),)
         )
-        for line in (*check_annotations(one), *across_annotations(across, ["z" * 9**6])):
+        for line in (*check_annotations(hostile_report), *across_annotations(across, ["z" * 9**6])):
             assert "\n" not in line
             assert len(line) <= 3 * LONGEST_ANNOTATION + 200  # a per cent sign becomes three characters
 
     def test_inputs_that_eager_refuses_are_text_in_a_report_in_markdown(self):
-        one = msgspec.structs.replace(report(), refused=(("<img src=x>", "[a](javascript:b)\n\n# heading"),))
-        text = check_markdown(one)
+        hostile_report = msgspec.structs.replace(report(), refused=(("<img src=x>", "[a](javascript:b)\n\n# heading"),))
+        text = check_markdown(hostile_report)
         assert checks.markdown(text, "it") == []
         assert "img src=x" in text
 
     def test_junits_file_is_xml_whatever_a_compiler_is_called(self):
-        one = report(compiler="a\x00\x1b[31m\ud800<b>")
-        [case] = ET.fromstring(check_junit(one)).iter("testcase")
+        hostile_report = report(compiler="a\x00\x1b[31m\ud800<b>")
+        [case] = ET.fromstring(check_junit(hostile_report)).iter("testcase")
         assert case.get("name") == "a\ufffd\ufffd[31m\ufffd<b>"
 
 

@@ -77,11 +77,11 @@ def test_any_other_failure_ends_with_what_the_failing_tool_said(tmp_path, monkey
     )
     folder = install_docker(tmp_path / "bin", failing(output))
     monkeypatch.setenv("PATH", os.pathsep.join([folder, os.environ["PATH"]]))
-    shown = []
+    shown_lines = []
     with pytest.raises(RecaptureError, match="was not built: ERROR: THESE PACKAGES DO NOT MATCH THE HASHES") as caught:
-        build_image(IMAGE, BuildOptions(), shown.append)
+        build_image(IMAGE, BuildOptions(), shown_lines.append)
     assert caught.value.exit_status == 1
-    assert shown == output.splitlines()
+    assert shown_lines == output.splitlines()
 
 
 def test_a_step_that_names_no_error_is_quoted_by_its_last_line(tmp_path, monkeypatch):

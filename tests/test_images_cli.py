@@ -62,8 +62,8 @@ def test_list_for_a_gpu_says_which_run_there_and_why_the_others_do_not(capsys):
     ],
 )
 def test_what_cannot_be_done_is_reported_on_one_line(capsys, arguments, status, message):
-    got, out, err = outcome(capsys, *arguments)
-    assert (got, out) == (status, "")
+    exit_status, out, err = outcome(capsys, *arguments)
+    assert (exit_status, out) == (status, "")
     assert message in err
     assert err.startswith("recapture: ")
     assert err.count("\n") == 1
@@ -112,9 +112,9 @@ def test_an_unknown_docker_context_is_refused_with_the_nearest(capsys, contexts)
 
 @pytest.mark.parametrize("stored", ["{", "[]", '{"Name": "pod", "Endpoints": {"kubernetes": {}}}', '{"Endpoints": 3}'])
 def test_a_context_that_is_none_of_dockers_is_passed_over(capsys, contexts, tmp_path, stored):
-    other = tmp_path / "contexts" / "meta" / "other"
-    other.mkdir()
-    (other / "meta.json").write_text(stored, encoding="utf-8")
+    other_context = tmp_path / "contexts" / "meta" / "other"
+    other_context.mkdir()
+    (other_context / "meta.json").write_text(stored, encoding="utf-8")
     status, _, err = outcome(capsys, "run", "torch2.11.0-cu130", "--context", "lab")
     assert status == 3
     assert "tcp://127.0.0.1:9" in err

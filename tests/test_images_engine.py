@@ -47,8 +47,8 @@ def containers(client):
 @pytest.fixture(scope="session")
 def client():
     try:
-        with connect() as found:
-            yield found
+        with connect() as docker_client:
+            yield docker_client
     except EnvironmentUnfitError as error:  # these tests were asked for by name: they must not be skipped
         pytest.fail(f"{error}; .ci/engine starts one")
 
@@ -64,10 +64,10 @@ def built(client):
 
 
 def test_a_build_prints_size_time_and_digest_and_labels_what_it_was_made_of(client, built):
-    found = re.fullmatch(r"recapture:torch2\.11\.0-cu130: ([\d.]+) GB, built in \d+ s, (sha256:[0-9a-f]{64})\n", built)
+    match = re.fullmatch(r"recapture:torch2\.11\.0-cu130: ([\d.]+) GB, built in \d+ s, (sha256:[0-9a-f]{64})\n", built)
     image = client.images.get(IMAGE.tag)
-    assert image.id == found[2]
-    assert 4 < float(found[1]) < 7
+    assert image.id == match[2]
+    assert 4 < float(match[1]) < 7
     assert image.labels["org.recapture.lock"] == lock_hash(lock_path(IMAGE.name))
     assert image.labels["org.opencontainers.image.base.digest"] == client.images.get(BASE).id
     assert "org.opencontainers.image.revision" in image.labels
@@ -259,8 +259,8 @@ def b_hangs(x):
 
 def recorded(results):
     """Return what any file of records below a folder says, finished or not."""
-    found = [path.read_text(encoding="utf-8") for path in results.rglob("*.jsonl")]
-    return "".join(found)
+    texts = [path.read_text(encoding="utf-8") for path in results.rglob("*.jsonl")]
+    return "".join(texts)
 
 
 def test_the_deadline_ends_a_hanging_run_and_keeps_what_was_recorded(client, built, tmp_path):
@@ -338,12 +338,12 @@ def test_a_disk_that_fills_up_during_a_build_is_named(client):
     engine = Engine(folder)
     engine.start()
     try:
-        made = client.containers.create(BASE, "true", network_mode="none")
+        base_container = client.containers.create(BASE, "true", network_mode="none")
         try:
-            with subprocess.Popen(["docker", "export", made.id], stdout=subprocess.PIPE) as exported:
+            with subprocess.Popen(["docker", "export", base_container.id], stdout=subprocess.PIPE) as exported:
                 assert engine.docker("import", "-", BASE, stdin=exported.stdout).returncode == 0
         finally:
-            made.remove()
+            base_container.remove()
         ca = ["--ca", CA] if Path(CA).is_file() else []
         done = images("build", IMAGE.name, "--base", BASE, "--network", "host", *ca, "--host", engine.local)
         assert done.returncode == 3, done.stderr[-3000:]

@@ -31,10 +31,10 @@ def planted(tmp_path, monkeypatch):
 
 @pytest.fixture
 def environments(planted):
-    said = []
-    found = Environments(root=planted.root, show=said.append)
-    object.__setattr__(found, "said", said)
-    return found
+    messages = []
+    planted_environments = Environments(root=planted.root, show=messages.append)
+    object.__setattr__(planted_environments, "said", messages)
+    return planted_environments
 
 
 def make(environments, *names):
@@ -44,7 +44,7 @@ def make(environments, *names):
 
 
 def stored(environments):
-    return [one.image for one in environments.stored()]
+    return [environment.image for environment in environments.stored()]
 
 
 def visible(root):
@@ -53,7 +53,7 @@ def visible(root):
 
 def test_an_environment_is_made_once_and_used_again(planted, environments):
     with environments.use(find_image("a")) as interpreter:
-        found = subprocess.run(
+        process = subprocess.run(
             [interpreter.python, "-c", "import importlib.metadata as m; print(m.version('marker'))"],
             env=interpreter.variables,
             capture_output=True,
@@ -61,7 +61,7 @@ def test_an_environment_is_made_once_and_used_again(planted, environments):
             check=True,
         )
     make(environments, "a")
-    assert (found.stdout.strip(), planted.installed()) == ("1", 1)
+    assert (process.stdout.strip(), planted.installed()) == ("1", 1)
     assert environments.said[0].startswith("making the environment of a")
     assert visible(planted.root) == ["a"]
 
@@ -112,8 +112,8 @@ def test_what_a_killed_process_left_is_not_taken_for_an_environment(planted, env
 
 def test_two_runs_that_want_the_same_environment_make_it_once(planted):
     code = "with environments.use(image) as found: print(found.python.exists())"
-    both = [planted.start(code, PLANTED_UV="slow") for _ in range(2)]
-    for process in both:
+    processes = [planted.start(code, PLANTED_UV="slow") for _ in range(2)]
+    for process in processes:
         with process:
             out, err = process.communicate(timeout=60)
         assert (process.returncode, out.strip()) == (0, "True"), err
@@ -124,7 +124,7 @@ def test_an_environment_in_use_is_kept(planted, environments):
     with environments.use(find_image("a")):
         assert environments.clean() == []
     assert environments.said[-1] == "a is in use and was kept"
-    assert [one.image for one in environments.clean()] == ["a"]
+    assert [environment.image for environment in environments.clean()] == ["a"]
     assert visible(planted.root) == []
 
 
@@ -136,12 +136,12 @@ def test_an_environment_is_in_use_as_long_as_a_process_that_was_given_it(planted
     with child:
         assert environments.clean() == []
         child.communicate(b"\n")
-    assert [one.image for one in environments.clean()] == ["a"]
+    assert [environment.image for environment in environments.clean()] == ["a"]
 
 
 def test_only_the_named_environments_are_removed(environments):
     make(environments, "a", "b", "a-drifted")
-    assert [one.image for one in environments.clean(("a",))] == ["a"]
+    assert [environment.image for environment in environments.clean(("a",))] == ["a"]
     assert sorted(stored(environments)) == ["a-drifted", "b"]
 
 
@@ -313,7 +313,7 @@ class TestAFolderThatOthersControl:
         link.symlink_to(elsewhere if leads == "to a folder" else tmp_path / "absent")
         with pytest.raises(EnvironmentUnfitError, match="is a symbolic link: remove it with `recapture images clean`"):
             make(environments, "a")
-        assert [one.image for one in environments.clean()] == ["a"]
+        assert [environment.image for environment in environments.clean()] == ["a"]
         assert not os.path.lexists(link)
         assert (elsewhere / "bin").is_dir(), "what the link leads to is not touched"
         make(environments, "a")
@@ -363,17 +363,17 @@ class TestAFolderThatOthersControl:
 
     def test_what_cannot_be_removed_does_not_keep_the_others(self, environments, monkeypatch):
         make(environments, "a", "b")
-        kept = folder_of(environments, "a")
-        rename = type(kept).rename
+        folder = folder_of(environments, "a")
+        rename = type(folder).rename
 
         def refuse(path, target):
-            if path == kept:
+            if path == folder:
                 raise PermissionError(1, "Operation not permitted", str(path))
             return rename(path, target)
 
-        monkeypatch.setattr(type(kept), "rename", refuse)
-        assert [one.image for one in environments.clean()] == ["b"]
-        assert f"a was kept: {kept}: Operation not permitted" in environments.said
+        monkeypatch.setattr(type(folder), "rename", refuse)
+        assert [environment.image for environment in environments.clean()] == ["b"]
+        assert f"a was kept: {folder}: Operation not permitted" in environments.said
 
     def test_an_environment_is_the_users_alone_whatever_the_umask_is(self, environments):
         before = os.umask(0)

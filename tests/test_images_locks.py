@@ -19,15 +19,15 @@ REQUIREMENT = re.compile(r"[a-z0-9][\w.-]*==\S+(?: ; [\w<>='. ]+)? \\")
 
 def entries(path):
     """Group a lock's lines: one list for every requirement, its hashes after it."""
-    found = []
+    groups = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("#") or not line:
             continue
         if line.startswith(" "):
-            found[-1].append(line.strip())
+            groups[-1].append(line.strip())
         else:
-            found.append([line])
-    return found
+            groups.append([line])
+    return groups
 
 
 def test_there_is_one_lock_for_every_image_and_none_besides():

@@ -23,14 +23,14 @@ def holding(files):
 
 
 def test_a_finished_run_tidies_up_what_the_interrupted_one_left_here(tmp_path):
-    here, other = tmp_path / "image" / "cpu", tmp_path / "other" / "cpu"
-    for folder in (here, other):
+    finished_folder, other_folder = tmp_path / "image" / "cpu", tmp_path / "other" / "cpu"
+    for folder in (finished_folder, other_folder):
         folder.mkdir(parents=True)
         for name in PARTIALS:
             (folder / name).write_text("stale")
     fetch_results(holding({"image/cpu/conformance.jsonl": "new", "image/cpu/environment.json": "{}"}), tmp_path)
-    assert sorted(path.name for path in here.iterdir()) == ["conformance.jsonl", "environment.json"]
-    assert {path.name for path in other.iterdir()} == set(PARTIALS)
+    assert sorted(path.name for path in finished_folder.iterdir()) == ["conformance.jsonl", "environment.json"]
+    assert {path.name for path in other_folder.iterdir()} == set(PARTIALS)
 
 
 def test_an_interrupted_run_keeps_what_it_has(tmp_path):
@@ -69,8 +69,8 @@ def test_what_an_archive_has_outside_the_results_is_left_out(tmp_path, name):
         tar.add(tmp_path / "link", arcname="results/image/link")
     container = SimpleNamespace(get_archive=lambda _: ([archive.getvalue()], {}))
     fetch_results(container, tmp_path / "there" / "results")
-    found = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if not path.is_dir()]
-    assert sorted(found) == ["link", "there/results/image/kept"]
+    paths = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if not path.is_dir()]
+    assert sorted(paths) == ["link", "there/results/image/kept"]
 
 
 def test_a_run_of_a_selection_finds_the_rows_that_are_there(tmp_path):
@@ -100,11 +100,11 @@ def test_an_engine_that_maps_user_ids_is_not_written_to_as_the_caller(options, l
 def test_a_target_is_given_with_the_modules_beside_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").touch()
-    given = []
-    place = SimpleNamespace(give=lambda here, inside: given.append((here, inside)))
+    transfers = []
+    place = SimpleNamespace(give=lambda outside, inside: transfers.append((outside, inside)))
     command = _give_cases(("model.py:Net", "--inputs", "model.py:make", "absent.py:f"), place)
     inside = [f"/cases/{number}/{tmp_path.name}" for number in (0, 2)]
-    assert given == [(tmp_path, one) for one in inside]
+    assert transfers == [(tmp_path, path) for path in inside]
     assert command == [f"{inside[0]}/model.py:Net", "--inputs", f"{inside[1]}/model.py:make", "absent.py:f"]
 
 
@@ -113,9 +113,9 @@ def test_files_and_folders_of_cases_are_given_to_the_container_and_nothing_else(
     for folder in ("mine", "types", "compile"):
         (tmp_path / folder).mkdir()
     (tmp_path / "one.py").touch()
-    given = []
-    place = SimpleNamespace(give=lambda here, inside: given.append((here.name, inside)))
+    transfers = []
+    place = SimpleNamespace(give=lambda outside, inside: transfers.append((outside.name, inside)))
     words = ("mine", "one.py::f::fx", "types", "--compiler", "compile", "-k", "mine")
     command = _give_cases(words, place)
-    assert given == [("mine", "/cases/0/mine"), ("one.py", "/cases/1/one.py")]
+    assert transfers == [("mine", "/cases/0/mine"), ("one.py", "/cases/1/one.py")]
     assert command == ["/cases/0/mine", "/cases/1/one.py::f::fx", *words[2:]]

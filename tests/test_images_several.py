@@ -24,17 +24,17 @@ def test_what_one_image_cannot_do_does_not_stop_the_others():
             raise failures[name]
         return {"a": 0, "d": 2}[name]
 
-    said = []
+    lines = []
     clock = iter(range(100))
-    outcomes = run_in_each("abcd", run, said.append, {}, clock=lambda: float(next(clock)))
+    outcomes = run_in_each("abcd", run, lines.append, {}, clock=lambda: float(next(clock)))
     assert list(map(str, outcomes)) == [
         "a: done in 1 s",
         "b: not finished: no Python",
         "c: not finished: /there: No space left on device",
         "d: ended with exit status 2 in 1 s",
     ]
-    assert [one.status for one in outcomes] == [0, 3, 3, 2]
-    assert [line for line in said if line.startswith("image ")] == [
+    assert [outcome.status for outcome in outcomes] == [0, 3, 3, 2]
+    assert [line for line in lines if line.startswith("image ")] == [
         "image 1 of 4: a",
         "image 2 of 4: b; about 3 s left",
         "image 3 of 4: c; about 2 s left",
@@ -43,7 +43,7 @@ def test_what_one_image_cannot_do_does_not_stop_the_others():
 
 
 def test_an_interruption_ends_all_after_the_outcomes_so_far():
-    said = []
+    lines = []
 
     def run(name):
         if name == "b":
@@ -51,9 +51,9 @@ def test_an_interruption_ends_all_after_the_outcomes_so_far():
         return 0
 
     with pytest.raises(KeyboardInterrupt):
-        run_in_each("abc", run, said.append, {})
-    assert said[-1].startswith("a: done")
-    assert not any("image 3" in line for line in said)
+        run_in_each("abc", run, lines.append, {})
+    assert lines[-1].startswith("a: done")
+    assert not any("image 3" in line for line in lines)
 
 
 def test_the_time_left_comes_from_what_images_took_and_from_the_pace_so_far():
@@ -74,8 +74,8 @@ def test_the_time_of_an_image_is_the_sum_of_its_recorded_cells(tmp_path):
     ]
     write_jsonl(tmp_path / "a" / "cpu" / "timings.jsonl", rows)
     (tmp_path / "b" / "cpu" / "timings.jsonl").write_text("damaged")
-    found = expected_seconds(["a", "b", "c"], tmp_path, "cpu", resume=False)
-    assert found == {"a": START_SECONDS + 60.0 / cores()}
+    seconds = expected_seconds(["a", "b", "c"], tmp_path, "cpu", resume=False)
+    assert seconds == {"a": START_SECONDS + 60.0 / cores()}
     assert expected_seconds(["a"], tmp_path, "cuda", resume=False) == {}
 
 

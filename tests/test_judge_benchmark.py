@@ -28,23 +28,23 @@ from recapture.records.verdicts import Verdict
 def test_the_judge_catches_a_sample_of_planted_differences_and_blames_nothing(tmp_path, capsys):
     file = tmp_path / "rates.json"
     status = command.main(["--quick", "--jobs", "2", "--part", "planted", "--part", "equal", "--json", str(file)])
-    said = capsys.readouterr().out
-    assert status == 0, said
+    output = capsys.readouterr().out
+    assert status == 0, output
     report = json.loads(file.read_text())
-    planted = {one["defect"]["name"]: one for one in report["planted"] if one["planted"]}
+    planted = {entry["defect"]["name"]: entry for entry in report["planted"] if entry["planted"]}
     assert set(planted) == {name for names in QUICK.values() for name in names}, "planted where it cannot exist"
-    assert all(one["kind_right"] == one["caught"] for one in planted.values()), said
-    assert sum(one["cells"] for one in report["equal"]) == 2 * len(QUICK) - 1  # one case asks for the order of keys
+    assert all(entry["kind_right"] == entry["caught"] for entry in planted.values()), output
+    assert sum(entry["cells"] for entry in report["equal"]) == 2 * len(QUICK) - 1  # one case asks for the order of keys
 
 
 def test_there_are_defects_of_every_kind_and_option():
-    known = [one for one, _ in command.defects().values()]
+    known = [defect for defect, _ in command.defects().values()]
     assert len(known) >= 80
-    assert {one.name for names in QUICK.values() for one in known if one.name in names} == {
+    assert {defect.name for names in QUICK.values() for defect in known if defect.name in names} == {
         name for names in QUICK.values() for name in names
     }
-    assert {kind for one in known for kind in one.kinds} == set(KINDS)
-    assert {one.level for one in known} == {"silent", "note", "error", *STRICT}
+    assert {kind for defect in known for kind in defect.kinds} == set(KINDS)
+    assert {defect.level for defect in known} == {"silent", "note", "error", *STRICT}
 
 
 # --- counts --------------------------------------------------------------------------------------------------------
@@ -55,8 +55,8 @@ LOUD = Defect("d", ("exception",), "error", "")
 
 
 def outcome(verdict="pass", kind=None, **more):
-    found = (("example", kind, ""),) if kind else ()
-    return Outcome("s::c", "planted:d", verdict, found, **{"planted": ("call",), **more})
+    differences = (("example", kind, ""),) if kind else ()
+    return Outcome("s::c", "planted:d", verdict, differences, **{"planted": ("call",), **more})
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,9 @@ def test_cells_without_a_defect_or_a_comparison_do_not_count():
 
 
 def test_a_cell_in_which_nothing_differs_is_blamed_for_a_difference_or_an_error():
-    cells = [Outcome("s::c", "equal:eager", one) for one in ("pass", "pass_with_breaks", "wrong", "error", "crash")]
+    cells = [
+        Outcome("s::c", "equal:eager", verdict) for verdict in ("pass", "pass_with_breaks", "wrong", "error", "crash")
+    ]
     (row,) = blames(cells, {})
     assert (row.cells, len(row.blamed)) == (5, 3)
     assert "blamed:" in blame_table([row])
@@ -100,14 +102,16 @@ def test_a_cell_of_a_compiler_of_torch_is_no_blame_if_the_records_explain_it():
         Record(case=case, compiler="compile:eager", device="cpu", verdict=Verdict.WRONG, case_hash="0" * 12, **silent)
         for case in ("classes::named_tuple_replaced", "s::nobody_looked_at_it")
     ]
-    cells = [Outcome(one.case, "compile:eager", "wrong") for one in records]
+    cells = [Outcome(cell_record.case, "compile:eager", "wrong") for cell_record in records]
     assert list(genuine(cells, records)) == ["classes::named_tuple_replaced::compile:eager"]
     again = Outcome("classes::named_tuple_replaced", "compile:eager", "error")
     assert genuine([*cells, again], records) == {}, "another verdict than the recorded one"
 
 
 def test_a_silently_wrong_cell_of_a_known_issue_is_no_blame():
-    cells = [Outcome("known_dynamo::own_stream_of_random", "compile:eager", one) for one in ("wrong", "specialized")]
+    cells = [
+        Outcome("known_dynamo::own_stream_of_random", "compile:eager", verdict) for verdict in ("wrong", "specialized")
+    ]
     assert "198187" in genuine(cells, [])["known_dynamo::own_stream_of_random::compile:eager"]
     failing = Outcome("known_dynamo::own_stream_of_random", "compile:eager", "error")
     assert genuine([*cells, failing], []) == {}
@@ -116,21 +120,21 @@ def test_a_silently_wrong_cell_of_a_known_issue_is_no_blame():
 def test_repetitions_in_dynamo_on_a_gpu_have_a_process_each():
     wanted = Group("s", "s.py", "c", (("compile:eager", None),), "cuda", planted=False, repetitions=3)
     groups = command.alone(wanted)
-    assert [one.repetitions for one in groups] == [1, 1, 1]
-    assert len({one.key for one in groups}) == 3
+    assert [group.repetitions for group in groups] == [1, 1, 1]
+    assert len({group.key for group in groups}) == 3
 
 
 def test_finished_cells_do_not_run_again(tmp_path):
     file = tmp_path / "cells.jsonl"
-    here, elsewhere = (
+    group, moved_group = (
         Group("s", f"{folder}/s.py", "c", (("planted:d", f"{folder}/d.py"),), "cpu", planted=True)
         for folder in ("/here", "/elsewhere")
     )
     finished = Finished(file)
-    assert finished.split([here]) == ([], [here])
-    finished.add(here, [outcome()])
-    assert Finished(file).split([elsewhere]) == ([outcome()], [])
-    assert Finished(None).split([here]) == ([], [here])
+    assert finished.split([group]) == ([], [group])
+    finished.add(group, [outcome()])
+    assert Finished(file).split([moved_group]) == ([outcome()], [])
+    assert Finished(None).split([group]) == ([], [group])
 
 
 def test_the_command_fails_if_a_planted_difference_is_missed(monkeypatch, capsys):
@@ -160,7 +164,7 @@ def record(name, *differences):
 
 
 def test_the_ablation_counts_what_each_comparison_finds_alone():
-    found = ablation(
+    counts = ablation(
         [
             record("a", ("example", "result", "value")),
             record("b", ("example", "args[0]", "mutation"), ("held_out[0]", "result", "value")),
@@ -168,10 +172,10 @@ def test_the_ablation_counts_what_each_comparison_finds_alone():
             Record(case="s::c", compiler="d", device="cpu", verdict=Verdict.PASS, case_hash="0" * 12),
         ]
     )
-    assert (found.silent, found.on_example, found.values_on_example) == (3, 2, 1)
-    assert found.found == {"value": 2, "mutation": 1, "alias": 1}
-    assert found.alone == {"value": 1, "mutation": 0, "alias": 1}
-    assert "33%" in ablation_table(found)
+    assert (counts.silent, counts.on_example, counts.values_on_example) == (3, 2, 1)
+    assert counts.found == {"value": 2, "mutation": 1, "alias": 1}
+    assert counts.alone == {"value": 1, "mutation": 0, "alias": 1}
+    assert "33%" in ablation_table(counts)
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------
@@ -189,8 +193,10 @@ def test_a_compiler_of_other_orders_of_summation_gives_the_same_up_to_rounding()
     for compiler in (reversed_sums, blocked_sums, rounded_once):
         again = compiler(every, (x,))(x)
         assert not clearly_different(right, again)
-        assert any(not torch.equal(one, two) for one, two in zip(right, again, strict=True)), compiler.__name__
-        assert all(one.requires_grad for one in again)
+        assert any(not torch.equal(first, second) for first, second in zip(right, again, strict=True)), (
+            compiler.__name__
+        )
+        assert all(tensor.requires_grad for tensor in again)
 
 
 def test_other_elements_keep_gradients_attributes_and_strides():

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from observed_calls import kinds, seen, strict, texts, verdict
+from observed_calls import compare_values, kinds, observed, strict, texts
 
 from benchmarks.judge.defects.settings import CHANGES
 from recapture.judge.compare import Rules, changing_entries, compare
@@ -77,7 +77,7 @@ def test_what_a_closure_holds_is_compared_and_eager_agrees_with_itself(name):
         held = make()
         reachable = Reachable(lambda: held)
         restore = reachable.save()
-        observation = seen(lambda: None if lost else (change(held), None)[1], reachable=reachable)
+        observation = observed(lambda: None if lost else (change(held), None)[1], reachable=reachable)
         restore()
         return observation
 
@@ -92,7 +92,7 @@ def test_an_entry_of_a_cache_is_a_note_unless_its_content_changes_from_call_to_c
         cached = functools.lru_cache(maxsize=8)(keeps)
         reachable = Reachable(lambda: cached)
         labels = ("example", "held_out[0]")
-        return [seen(lambda: (effect(cached), None)[1], reachable=reachable, label=label) for label in labels]
+        return [observed(lambda: (effect(cached), None)[1], reachable=reachable, label=label) for label in labels]
 
     lost = calling(lambda cached: None)
     filled = calling(lambda cached: cached(2))
@@ -119,8 +119,8 @@ def test_a_decorators_own_counter_is_compared_also_where_two_closures_have_one_n
 
     twice = counted(counted(lambda: None))
     reachable = Reachable(twice)
-    eager = seen(twice, reachable=reachable)
-    again = seen(twice, reachable=reachable)
+    eager = observed(twice, reachable=reachable)
+    again = observed(twice, reachable=reachable)
     assert [difference.where for difference in compare(eager, again).differences] == [
         "closure['calls'][0]",
         "closure['calls'] #2[0]",
@@ -129,11 +129,11 @@ def test_a_decorators_own_counter_is_compared_also_where_two_closures_have_one_n
 
 @pytest.mark.parametrize("name", [name for name in CHANGES if name != "thread-left"])
 def test_a_setting_of_the_process_is_a_difference_and_put_back(name):
-    other = seen(lambda: (CHANGES[name](), None)[1])
-    differences = compare(seen(lambda: None), other).differences
+    changed = observed(lambda: (CHANGES[name](), None)[1])
+    differences = compare(observed(lambda: None), changed).differences
     assert {difference.kind for difference in differences} == {"state"}, texts(differences)
-    assert compare(seen(lambda: None), seen(lambda: None)).differences == []
-    assert compare(other, seen(lambda: (CHANGES[name](), None)[1])).differences == []
+    assert compare(observed(lambda: None), observed(lambda: None)).differences == []
+    assert compare(changed, observed(lambda: (CHANGES[name](), None)[1])).differences == []
 
 
 def test_replaced_functions_are_told_with_their_owners():
@@ -143,7 +143,7 @@ def test_replaced_functions_are_told_with_their_owners():
         setattr(math, "pi", 3.0)  # noqa: B010 - mypy takes it for a constant
 
     forward, spectrum, pi = torch.nn.Linear.forward, torch.fft.fft, math.pi
-    differences = compare(seen(lambda: None), seen(replaces)).differences
+    differences = compare(observed(lambda: None), observed(replaces)).differences
     assert {difference.where: difference.other for difference in differences} == {
         "torch.namespaces_of_torch": "replaced: torch.fft.fft, torch.nn.modules.linear.Linear.forward",
         "process.math": "math: pi",
@@ -166,14 +166,14 @@ def test_names_that_are_added_and_wrappers_of_torch_are_no_change_of_a_setting(m
     monkeypatch.setattr(math, "planted", None, raising=False)
     monkeypatch.delattr(torch.nn, "Planted")
     monkeypatch.delattr(math, "planted")
-    assert compare(seen(lambda: None), seen(adds)).differences == []
+    assert compare(observed(lambda: None), observed(adds)).differences == []
 
 
 def test_a_thread_that_is_left_is_a_difference():
     stop = threading.Event()
     left = threading.Thread(target=stop.wait, daemon=True)
-    eager = seen(lambda: None)
-    other = seen(left.start)
+    eager = observed(lambda: None)
+    other = observed(left.start)
     stop.set()
     left.join()  # else its end would be a change of the settings in the next test
     assert [difference.where for difference in compare(eager, other).differences] == ["process.threads_left"]
@@ -207,10 +207,10 @@ def test_an_array_is_compared_by_its_byte_order_and_by_whether_it_can_be_written
 
 def test_a_result_that_keeps_much_more_memory_alive_is_a_note():
     large = torch.zeros(1000)
-    comparison = compare(seen(lambda: large[:1] + 1), seen(lambda: torch.ones(1000)[:1]))
+    comparison = compare(observed(lambda: large[:1] + 1), observed(lambda: torch.ones(1000)[:1]))
     assert comparison.differences == []
     assert texts(comparison.notes) == ["result metadata: eager keeps 4 bytes alive, this 4000"]
-    assert compare(seen(lambda x: x[:1], large), seen(lambda x: x[:1], torch.zeros(1000))).notes == []
+    assert compare(observed(lambda x: x[:1], large), observed(lambda x: x[:1], torch.zeros(1000))).notes == []
 
 
 def test_zeros_without_memory_are_other_zeros():
@@ -218,9 +218,9 @@ def test_zeros_without_memory_are_other_zeros():
 
 
 def test_a_module_that_is_returned_is_compared_by_its_attributes():
-    one, other = torch.nn.LeakyReLU(0.1), torch.nn.LeakyReLU(0.2)
-    assert kinds(one, other) == [("result.negative_slope", "value")]
-    assert [difference.where for difference in verdict(one, torch.nn.LeakyReLU(0.1)).differences] == []
+    first, second = torch.nn.LeakyReLU(0.1), torch.nn.LeakyReLU(0.2)
+    assert kinds(first, second) == [("result.negative_slope", "value")]
+    assert [difference.where for difference in compare_values(first, torch.nn.LeakyReLU(0.1)).differences] == []
 
 
 def test_modules_of_the_users_that_a_function_imports_are_watched(tmp_path, monkeypatch):
@@ -231,10 +231,10 @@ def test_modules_of_the_users_that_a_function_imports_are_watched(tmp_path, monk
     function = space["function"]
     reachable = Reachable(function)
     restore = reachable.save()
-    eager = seen(function, reachable=reachable)
+    eager = observed(function, reachable=reachable)
     restore()
-    other = seen(lambda: None, reachable=reachable)
-    assert {difference.kind for difference in compare(eager, other).differences} == {"mutation"}
+    candidate = observed(lambda: None, reachable=reachable)
+    assert {difference.kind for difference in compare(eager, candidate).differences} == {"mutation"}
     assert observe_call(lambda: None, "example", tuple).raised is None
 
 

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from observed_calls import Plain, altered, seen, strict, texts
+from observed_calls import Plain, altered, observed, strict, texts
 
 from recapture.judge.compare import compare
 from recapture.judge.observe import observe_call
@@ -22,15 +22,15 @@ def fails(*_):
 
 
 def test_returning_where_eager_raises_is_a_difference():
-    found = compare(seen(fails), seen(lambda: 1))
-    assert [(one.where, one.kind, one.detail) for one in found.differences] == [
+    comparison = compare(observed(fails), observed(lambda: 1))
+    assert [(difference.where, difference.kind, difference.detail) for difference in comparison.differences] == [
         ("result", "exception", "eager raises ValueError, this returned")
     ]
 
 
 def test_exceptions_on_both_sides_are_for_the_caller_to_weigh():
-    assert compare(seen(fails), seen(fails)).differences == []
-    assert compare(seen(lambda: 1), seen(fails)).differences == []
+    assert compare(observed(fails), observed(fails)).differences == []
+    assert compare(observed(lambda: 1), observed(fails)).differences == []
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_a_mutation_of_an_argument_is_a_difference(make, change):
         observe_call(mutates, "example", lambda: (make(),)),
         observe_call(forgets, "example", lambda: (make(),)),
     )
-    for found in (compare(eager, other), compare(other, eager)):
-        kinds = [difference.kind for difference in found.differences]
+    for comparison in (compare(eager, other), compare(other, eager)):
+        kinds = [difference.kind for difference in comparison.differences]
         assert kinds[0] == "mutation"
         assert kinds[1:] in ([], ["alias"])  # what grows also moves to other storage
-        assert found.differences[0].where.startswith("args[0]")
+        assert comparison.differences[0].where.startswith("args[0]")
     assert compare(eager, eager).differences == []
 
 
@@ -78,7 +78,7 @@ def test_the_state_of_a_module_is_compared():
 
     def run(change):
         module = Counts()
-        return seen(lambda: change(module), reachable=Reachable(module))
+        return observed(lambda: change(module), reachable=Reachable(module))
 
     still = run(lambda module: None)
     assert compare(still, run(lambda module: None)).differences == []
@@ -96,18 +96,22 @@ def test_the_state_of_a_module_is_compared():
 
 
 def test_what_is_watched_is_compared():
-    eager, other = seen(lambda: 0, watch=lambda: [1]), seen(lambda: 0, watch=lambda: [2])
-    assert [(one.where, one.kind) for one in compare(eager, other).differences] == [("watched[0]", "mutation")]
+    eager, other = observed(lambda: 0, watch=lambda: [1]), observed(lambda: 0, watch=lambda: [2])
+    assert [(difference.where, difference.kind) for difference in compare(eager, other).differences] == [
+        ("watched[0]", "mutation")
+    ]
     assert compare(eager, eager).differences == []
 
 
 def test_a_watch_may_take_the_target_and_the_result():
-    eager, other = (seen(lambda: 3, target=number, watch=lambda target, result: target + result) for number in (1, 2))
+    eager, other = (
+        observed(lambda: 3, target=number, watch=lambda target, result: target + result) for number in (1, 2)
+    )
     assert texts(compare(eager, other).differences) == ["watched mutation: eager 4, this 5"]
 
 
 def test_what_is_printed_is_noted_and_a_case_may_be_strict_about_it():
-    eager, other = seen(lambda: print("a")), seen(lambda: print("b"))
+    eager, other = observed(lambda: print("a")), observed(lambda: print("b"))
     expected = ["output output: eager printed 'a\\n', this printed 'b\\n'"]
     assert texts(compare(eager, other).notes) == expected
     assert texts(compare(eager, other, rules=strict("output")).differences) == expected
@@ -126,9 +130,11 @@ def test_warnings_and_log_messages_are_output_where_a_case_is_strict_about_it():
         lambda: exec(torchs, {"warnings": warnings, "__name__": "torch.module"}),
     ]
     warnings.simplefilter("always")
-    eager, other = (seen(lambda order=order: speaks(order), all_output=True) for order in (speeches, speeches[::-1]))
+    eager, other = (
+        observed(lambda order=order: speaks(order), all_output=True) for order in (speeches, speeches[::-1])
+    )
     assert eager.output == "UserWarning: w\nWARNING x: l\ne\n"
-    assert [one.kind for one in compare(eager, other, rules=strict("output")).differences] == ["output"]
+    assert [difference.kind for difference in compare(eager, other, rules=strict("output")).differences] == ["output"]
 
 
 def test_a_warning_of_a_logger_without_handlers_is_output_but_not_one_of_torch(capsys):
@@ -140,7 +146,7 @@ def test_a_warning_of_a_logger_without_handlers_is_output_but_not_one_of_torch(c
             logger.propagate = before
 
     last = logging.lastResort
-    assert seen(speaks, all_output=True).output == "skipping\n"
+    assert observed(speaks, all_output=True).output == "skipping\n"
     assert capsys.readouterr().err == "skipping\n"
     assert logging.lastResort is last
 
@@ -167,7 +173,7 @@ def test_what_torch_logs_to_the_present_stderr_is_no_output(capsys):
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).propagate = False
     try:
-        assert seen(speaks, all_output=True).output == "said: torchplanted breaks a graph\n"
+        assert observed(speaks, all_output=True).output == "said: torchplanted breaks a graph\n"
         assert capsys.readouterr().err == "said: torch.planted breaks a graph\n"
         assert {name: logging.getLogger(name).handlers for name in names} == {name: [handlers[name]] for name in names}
     finally:
@@ -180,8 +186,8 @@ def test_a_grad_mode_or_default_dtype_left_behind_is_a_difference():
         torch.set_grad_enabled(False)
         torch.set_default_dtype(torch.float64)
 
-    found = compare(seen(lambda: None), seen(leaks))
-    assert [(one.where, one.kind) for one in found.differences] == [
+    comparison = compare(observed(lambda: None), observed(leaks))
+    assert [(difference.where, difference.kind) for difference in comparison.differences] == [
         ("torch.grad_enabled", "state"),
         ("torch.default_dtype", "state"),
     ]
@@ -211,8 +217,10 @@ def test_a_grad_mode_or_default_dtype_left_behind_is_a_difference():
     ],
 )
 def test_a_setting_left_behind_is_a_difference_and_is_set_back(name, leak, undone):
-    found = compare(seen(lambda: None), seen(lambda: leak() and None))
-    assert [(one.where, one.kind) for one in found.differences] == [(f"torch.{name}", "state")]
+    comparison = compare(observed(lambda: None), observed(lambda: leak() and None))
+    assert [(difference.where, difference.kind) for difference in comparison.differences] == [
+        (f"torch.{name}", "state")
+    ]
     assert undone()
 
 
@@ -225,18 +233,18 @@ def test_the_state_of_random_generators_and_the_environment_are_noted():
         os.environ["TRITON_PTXAS_PATH"] = "/planted"  # Inductor sets it when it first compiles for a GPU
 
     try:
-        found = compare(seen(lambda: None), seen(draws))
+        comparison = compare(observed(lambda: None), observed(draws))
     finally:
         os.environ.pop("RECAPTURE_PLANTED", None)
         os.environ.pop("TRITON_PTXAS_PATH", None)
-    assert found.differences == []
-    assert [(one.where, one.kind) for one in found.notes] == [
+    assert comparison.differences == []
+    assert [(note.where, note.kind) for note in comparison.notes] == [
         ("random_state.torch", "state"),
         ("random_state.random", "state"),
         ("random_state.numpy.random", "state"),
         ("environ['RECAPTURE_PLANTED']", "state"),
     ]
-    assert len(compare(seen(lambda: None), seen(draws), rules=strict("random_state")).differences) == 3
+    assert len(compare(observed(lambda: None), observed(draws), rules=strict("random_state")).differences) == 3
 
 
 def test_an_exception_of_a_subclass_and_another_message_are_noted():
@@ -244,13 +252,13 @@ def test_an_exception_of_a_subclass_and_another_message_are_noted():
         def fails():
             raise error
 
-        return seen(fails)
+        return observed(fails)
 
-    found = compare(raises(LookupError("a")), raises(KeyError("b")))
-    assert found.differences == []
-    assert texts(found.notes) == [
+    comparison = compare(raises(LookupError("a")), raises(KeyError("b")))
+    assert comparison.differences == []
+    assert texts(comparison.notes) == [
         "result exception: eager raises LookupError, this its subclass KeyError",
         "result exception: eager's message 'a', this \"'b'\"",
     ]
-    found = compare(raises(ValueError("a")), raises(ValueError("b")), rules=strict("message"))
-    assert [one.kind for one in found.differences] == ["exception"]
+    comparison = compare(raises(ValueError("a")), raises(ValueError("b")), rules=strict("message"))
+    assert [difference.kind for difference in comparison.differences] == ["exception"]

@@ -37,33 +37,35 @@ def doubled_gradient(x):
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_a_wrong_gradient_is_a_difference(name):
     eager, other = GRADIENTS[name]
-    found = compare(graded(eager), graded(other)).differences
-    assert ("gradients.args[0]", "gradient") in [(one.where, one.kind) for one in found]
+    differences = compare(graded(eager), graded(other)).differences
+    assert ("gradients.args[0]", "gradient") in [(difference.where, difference.kind) for difference in differences]
     assert compare(graded(eager), graded(eager)).differences == []
 
 
 def test_a_gradient_of_none_is_no_gradient_of_zeros():
     eager, other = graded(lambda x: x.detach() * 0 + 1), graded(lambda x: x * 0 + 1)
-    assert ("result", "metadata") in [(one.where, one.kind) for one in compare(eager, other).differences]
+    assert ("result", "metadata") in [
+        (difference.where, difference.kind) for difference in compare(eager, other).differences
+    ]
     parameter = torch.ones(1, requires_grad=True)
     eager, other = graded(lambda x: parameter * 1), graded(lambda x: parameter * 1 + 0 * x.sum())
-    found = compare(eager, other)
-    assert texts(found.notes) == ["gradients.args[0] gradient: zeros here, None on the other side"]
+    comparison = compare(eager, other)
+    assert texts(comparison.notes) == ["gradients.args[0] gradient: zeros here, None on the other side"]
 
 
 def test_gradients_leave_no_trace():
     x = torch.ones(2, requires_grad=True)
     x.grad = torch.full((2,), 5.0)
-    one = observe_call(lambda x: x * 2, "example", lambda: (x,))
+    observation = observe_call(lambda x: x * 2, "example", lambda: (x,))
     assert x.grad.tolist() == [5, 5]
-    assert one.gradients.children[0][1].tensor.data.tolist() == pytest.approx([-47.4, 2 + math.cos(1)])
+    assert observation.gradients.children[0][1].tensor.data.tolist() == pytest.approx([-47.4, 2 + math.cos(1)])
 
 
 def test_gradients_are_notes_for_compilers_without_them_and_are_left_out_where_a_case_says_so():
     eager, other = graded(lambda x: x * 2), graded(lambda x: x.detach() * 2)
-    found = compare(eager, other, rules=Rules(inference_only=True))
-    assert found.differences == []
-    assert {one.kind for one in found.notes} == {"metadata", "gradient"}
+    comparison = compare(eager, other, rules=Rules(inference_only=True))
+    assert comparison.differences == []
+    assert {note.kind for note in comparison.notes} == {"metadata", "gradient"}
     assert graded(lambda x: x * 2, backward=False).gradients is None
 
 

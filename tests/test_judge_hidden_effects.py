@@ -13,7 +13,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from observed_calls import kinds, seen, texts
+from observed_calls import kinds, observed, texts
 from planted_trials import ruling
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -57,11 +57,11 @@ def sets_by_text():
 def test_state_that_a_call_creates_is_compared_and_removed_again(function, where):
     reachable = Reachable(function)
     restore = reachable.save()
-    eager = seen(function, reachable=reachable)
+    eager = observed(function, reachable=reachable)
     restore()
-    other = seen(lambda: None, reachable=reachable)
+    other = observed(lambda: None, reachable=reachable)
     assert texts(compare(eager, other).differences) == [f"{where} mutation: eager sets it, this does not"]
-    again = seen(function, reachable=reachable)
+    again = observed(function, reachable=reachable)
     restore()
     assert compare(eager, again).differences == []
 
@@ -75,13 +75,13 @@ def test_state_in_another_module_of_the_users_is_compared_and_put_back(tmp_path,
     exec("def function():\n    counts_elsewhere.count()", space)
     reachable = Reachable(space["function"])
     restore = reachable.save()
-    eager = seen(space["function"], reachable=reachable)
+    eager = observed(space["function"], reachable=reachable)
     assert counts_elsewhere.total == 1
     for step in reachable.shared:  # what all executions of a case's file share
         step()
     assert counts_elsewhere.total == 0
-    other = seen(lambda: None, reachable=reachable)
-    assert {one.kind for one in compare(eager, other).differences} == {"mutation"}
+    other = observed(lambda: None, reachable=reachable)
+    assert {difference.kind for difference in compare(eager, other).differences} == {"mutation"}
     restore()
 
 
@@ -109,10 +109,12 @@ def calls_a_partial():
 def test_state_of_what_a_method_or_partial_takes_along_is_compared_and_put_back(function):
     reachable = Reachable(function)
     restore = reachable.save()
-    eager = seen(function, reachable=reachable)
+    eager = observed(function, reachable=reachable)
     restore()
-    assert {one.kind for one in compare(eager, seen(lambda: None, reachable=reachable)).differences} == {"mutation"}
-    assert compare(eager, seen(function, reachable=reachable)).differences == []
+    assert {
+        difference.kind for difference in compare(eager, observed(lambda: None, reachable=reachable)).differences
+    } == {"mutation"}
+    assert compare(eager, observed(function, reachable=reachable)).differences == []
     restore()
 
 
@@ -130,7 +132,9 @@ def test_a_generator_that_is_not_advanced_is_a_difference(name):
         torch.rand(1, generator=generator) if name == "torch" else generator.random()
 
     eager, other = (observe_call(call, "example", lambda: (GENERATORS[name](),)) for call in (uses, lambda _: None))
-    assert [(one.where, one.kind) for one in compare(eager, other).differences] == [("args[0]", "mutation")]
+    assert [(difference.where, difference.kind) for difference in compare(eager, other).differences] == [
+        ("args[0]", "mutation")
+    ]
     assert compare(eager, observe_call(uses, "example", lambda: (GENERATORS[name](),))).differences == []
 
 
@@ -151,16 +155,16 @@ def test_a_variable_of_the_environment_is_put_back(monkeypatch):
 @pytest.mark.parametrize("part", ["result", "args"])
 def test_what_a_later_call_overwrites_is_a_difference(part):
     def run(*, erases):
-        kept, earlier = [], EarlierCalls()
+        retained, earlier = [], EarlierCalls()
 
         def call(x):
             y = x * 2
-            if erases and kept:
-                kept[0].fill_(7)
-            kept[:] = [y if part == "result" else x]
+            if erases and retained:
+                retained[0].fill_(7)
+            retained[:] = [y if part == "result" else x]
             return y
 
-        return [seen(call, torch.ones(2), label=label, earlier=earlier) for label in ("example", "held_out[0]")]
+        return [observed(call, torch.ones(2), label=label, earlier=earlier) for label in ("example", "held_out[0]")]
 
     comparisons = [compare(*pair) for pair in zip(run(erases=False), run(erases=True), strict=True)]
     assert comparisons[0].differences == []
@@ -191,20 +195,20 @@ def test_an_earlier_result_that_a_later_call_changes_in_whatever_way_is_a_differ
     function, change = LATER[name]
 
     def run(*, changes):
-        kept, earlier = [], EarlierCalls()
+        retained, earlier = [], EarlierCalls()
 
         def call(x):
             value = function(x)
-            if changes and kept:
-                change(kept[0])
-            kept[:] = [value]
+            if changes and retained:
+                change(retained[0])
+            retained[:] = [value]
             return value
 
-        return [seen(call, torch.ones(2), label=label, earlier=earlier) for label in ("example", "held_out[0]")]
+        return [observed(call, torch.ones(2), label=label, earlier=earlier) for label in ("example", "held_out[0]")]
 
     first, second = (compare(*pair) for pair in zip(run(changes=False), run(changes=True), strict=True))
     assert first.differences == []
-    assert {one.kind for one in second.differences} == {"mutation"}
+    assert {difference.kind for difference in second.differences} == {"mutation"}
     again = zip(run(changes=True), run(changes=True), strict=True)
     assert [compare(*pair).differences for pair in again] == [[], []]
 
@@ -284,7 +288,7 @@ def test_a_comparison_that_fails_is_no_result(monkeypatch):
 
     monkeypatch.setattr("recapture.judge.observe._Call._effects", fails)
     with pytest.raises(AssertionError, match="the judge is wrong"):
-        seen(lambda: 1)
+        observed(lambda: 1)
 
 
 class Sees(TorchDispatchMode):
@@ -311,9 +315,11 @@ def test_a_setting_that_is_left_changed_is_a_difference_and_put_back(name, raise
         if raises:
             raise ValueError
 
-    eager, other = seen(lambda: call(list)), seen(lambda: call(SETTINGS[name]))
-    assert [(one.where, one.kind) for one in compare(eager, other).differences] == [(f"torch.{name}", "state")]
-    assert compare(eager, seen(lambda: call(list))).differences == []
+    eager, other = observed(lambda: call(list)), observed(lambda: call(SETTINGS[name]))
+    assert [(difference.where, difference.kind) for difference in compare(eager, other).differences] == [
+        (f"torch.{name}", "state")
+    ]
+    assert compare(eager, observed(lambda: call(list))).differences == []
 
 
 def test_what_inductor_itself_sets_is_no_difference_and_what_code_sets_is_one(monkeypatch):
@@ -327,20 +333,20 @@ def test_what_inductor_itself_sets_is_no_difference_and_what_code_sets_is_one(mo
             sys.setrecursionlimit(limit)
             sys.path.append(folder)
 
-        return seen(call)
+        return observed(call)
 
     original, limit = [*sys.path], sys.getrecursionlimit()
     try:
         untouched = left_by(1000, "/site-packages/setuptools/_vendor")
         assert compare(untouched, left_by(2000, "/site-packages/setuptools/_vendor")).differences == []
         for changed in (500, 1500, 3000):
-            observed = left_by(changed, "/site-packages/setuptools/_vendor")
-            assert [each.where for each in compare(untouched, observed).differences] == ["process.recursion_limit"]
+            observation = left_by(changed, "/site-packages/setuptools/_vendor")
+            assert [each.where for each in compare(untouched, observation).differences] == ["process.recursion_limit"]
         generator = types.SimpleNamespace(INSTANTIATED_TEMPLATE_DIR_PATH="/tmp/generated")
         monkeypatch.setitem(sys.modules, "torch.distributed.nn.jit.instantiator", generator)
         assert compare(untouched, left_by(1000, "/tmp/generated")).differences == []
-        observed = left_by(1000, "/of/the/user")
-        assert [each.where for each in compare(untouched, observed).differences] == ["process.import_path"]
+        observation = left_by(1000, "/of/the/user")
+        assert [each.where for each in compare(untouched, observation).differences] == ["process.import_path"]
     finally:
         sys.setrecursionlimit(limit)
 
@@ -381,8 +387,8 @@ def test_what_inductor_sets_in_a_backward_is_no_difference(limit, verdict):
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(1000)
     try:
-        found = ruling(lambda x: x * 2, lambda fn, example: Doubled.apply, make=leaf)
-        assert found.verdict == verdict
+        result = ruling(lambda x: x * 2, lambda fn, example: Doubled.apply, make=leaf)
+        assert result.verdict == verdict
     finally:
         sys.setrecursionlimit(before)
 
@@ -390,14 +396,14 @@ def test_what_inductor_sets_in_a_backward_is_no_difference(limit, verdict):
 def test_hooks_that_a_call_adds_are_a_difference():
     def run(change):
         module = torch.nn.Linear(1, 1)
-        return seen(lambda: change(module) and None, reachable=Reachable(module))
+        return observed(lambda: change(module) and None, reachable=Reachable(module))
 
     plain = run(lambda module: None)
     for change in (
         lambda module: module.register_forward_hook(print),
         lambda module: module.weight.register_hook(print),
     ):
-        assert {one.kind for one in compare(plain, run(change)).differences} == {"mutation"}
+        assert {difference.kind for difference in compare(plain, run(change)).differences} == {"mutation"}
 
 
 def nested(value, depth):
@@ -409,9 +415,9 @@ def nested(value, depth):
 def test_values_of_any_usual_depth_and_number_are_compared_and_what_is_not_has_a_note():
     assert len(kinds(nested(1, 300), nested(2, 300))) == 1
     assert len(kinds([types.SimpleNamespace(a=i) for i in range(3000)], [types.SimpleNamespace(a=0)] * 3000)) == 2999
-    beyond = compare(seen(lambda: nested(1, 1200)), seen(lambda: nested(2, 1200)))
+    beyond = compare(observed(lambda: nested(1, 1200)), observed(lambda: nested(2, 1200)))
     assert beyond.differences == []
-    assert [one.unlike for one in beyond.notes] == ["cut"]
+    assert [note.unlike for note in beyond.notes] == ["cut"]
 
 
 def test_a_view_that_repeats_an_element_is_kept_as_one():
@@ -456,8 +462,8 @@ def test_the_gradient_of_a_tensor_that_is_no_leaf_is_compared():
         (y * 3).sum().backward(retain_graph=True)
         return y
 
-    eager, other = (seen(lambda keeps=keeps: run(keeps=keeps)) for keeps in (True, False))
-    assert [one.where for one in compare(eager, other).differences] == ["result.grad"]
+    eager, other = (observed(lambda keeps=keeps: run(keeps=keeps)) for keeps in (True, False))
+    assert [difference.where for difference in compare(eager, other).differences] == ["result.grad"]
 
 
 def test_arguments_that_share_or_change_their_memory_are_a_difference():
@@ -471,32 +477,32 @@ def test_arguments_that_share_or_change_their_memory_are_a_difference():
         x.data = x.data.clone()
 
     plain = run(lambda x, y: None)
-    assert {one.kind for one in compare(plain, run(shares)).differences} == {"alias"}
-    assert [one.unlike for one in compare(plain, run(moves)).differences] == ["moved"]
+    assert {difference.kind for difference in compare(plain, run(shares)).differences} == {"alias"}
+    assert [difference.unlike for difference in compare(plain, run(moves)).differences] == ["moved"]
 
 
 def test_lost_warnings_other_streams_and_version_counters_are_notes():
     def warns():
         warnings.warn("careful", UserWarning, stacklevel=1)
 
-    plain = seen(lambda: None)
+    plain = observed(lambda: None)
     for call, where in ((warns, "warnings"), (lambda: print("a", file=sys.stderr), "stderr")):
         with warnings.catch_warnings():
             warnings.simplefilter("default")
-            found = compare(seen(call), plain)
-        assert (found.differences, [one.where for one in found.notes]) == ([], [where])
-    counted = seen(lambda x: x.add_(0) and None if x.numel() < 0 else (x.add_(0), None)[1], torch.ones(1))
-    assert [one.unlike for one in compare(seen(lambda x: None, torch.ones(1)), counted).notes] == ["version"]
+            comparison = compare(observed(call), plain)
+        assert (comparison.differences, [note.where for note in comparison.notes]) == ([], [where])
+    counted = observed(lambda x: x.add_(0) and None if x.numel() < 0 else (x.add_(0), None)[1], torch.ones(1))
+    assert [note.unlike for note in compare(observed(lambda x: None, torch.ones(1)), counted).notes] == ["version"]
 
 
 def test_text_past_sys_stdout_is_noted(tmp_path):
     target = os.open(tmp_path / "output", os.O_WRONLY | os.O_CREAT)
-    kept = os.dup(1)
+    saved_stdout = os.dup(1)
     os.dup2(target, 1)
     try:
-        eager, other = seen(lambda: None), seen(lambda: os.write(1, b"abc") and None)
+        eager, other = observed(lambda: None), observed(lambda: os.write(1, b"abc") and None)
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(saved_stdout, 1)
+        os.close(saved_stdout)
         os.close(target)
-    assert [one.detail for one in compare(eager, other).notes] == ["eager wrote 0 bytes past sys.stdout, this 3"]
+    assert [note.detail for note in compare(eager, other).notes] == ["eager wrote 0 bytes past sys.stdout, this 3"]

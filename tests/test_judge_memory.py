@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from observed_calls import seen, texts
+from observed_calls import observed, texts
 
 from recapture.judge.compare import compare
 from recapture.judge.earlier_calls import EarlierCalls
@@ -29,28 +29,30 @@ ALIASES = {
 @pytest.mark.parametrize("name", ALIASES)
 def test_memory_shared_on_one_side_only_is_a_difference(name):
     eager, other, expected = ALIASES[name]
-    found = compare(*(seen(one, torch.ones(2, 2), torch.ones(2, 2)) for one in (eager, other)))
-    assert [(one.kind, one.detail) for one in found.differences] == [("alias", f"shares memory with {expected}")]
-    for one in (eager, other):
-        both = [seen(one, torch.ones(2, 2), torch.ones(2, 2)) for _ in range(2)]
-        assert compare(*both).differences == []
+    comparison = compare(*(observed(function, torch.ones(2, 2), torch.ones(2, 2)) for function in (eager, other)))
+    assert [(difference.kind, difference.detail) for difference in comparison.differences] == [
+        ("alias", f"shares memory with {expected}")
+    ]
+    for function in (eager, other):
+        observations = [observed(function, torch.ones(2, 2), torch.ones(2, 2)) for _ in range(2)]
+        assert compare(*observations).differences == []
 
 
 def test_views_of_one_storage_without_a_common_element_are_no_aliases():
     def halves(x):
         return x[::2], x[1::2]
 
-    assert seen(halves, torch.ones(4)).aliases == {("result[0]", "args[0]"), ("result[1]", "args[0]")}
+    assert observed(halves, torch.ones(4)).aliases == {("result[0]", "args[0]"), ("result[1]", "args[0]")}
 
 
 def test_a_buffer_that_the_next_call_returns_again_is_a_difference():
     static = torch.ones(2)
     keeps, renews = EarlierCalls(), EarlierCalls()
     for label in ("example", "held_out[0]"):
-        eager = seen(lambda: torch.ones(2), label=label, earlier=renews)
-        other = seen(lambda: static, label=label, earlier=keeps)
-        found = compare(eager, other)
-    assert texts(found.differences) == ["result alias: shares memory with example: result here, not in eager"]
+        eager = observed(lambda: torch.ones(2), label=label, earlier=renews)
+        other = observed(lambda: static, label=label, earlier=keeps)
+        comparison = compare(eager, other)
+    assert texts(comparison.differences) == ["result alias: shares memory with example: result here, not in eager"]
 
 
 def test_a_write_outside_a_view_is_a_mutation():
@@ -60,6 +62,6 @@ def test_a_write_outside_a_view_is_a_mutation():
     def run(call):
         return observe_call(call, "example", lambda: (torch.zeros(4)[1:3],))
 
-    found = compare(run(lambda x: None), run(writes))
-    assert [(one.where, one.kind) for one in found.differences] == [("args[0]", "mutation")]
+    comparison = compare(run(lambda x: None), run(writes))
+    assert [(difference.where, difference.kind) for difference in comparison.differences] == [("args[0]", "mutation")]
     assert compare(run(writes), run(writes)).differences == []

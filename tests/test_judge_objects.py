@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from observed_calls import Plain, Slotted, kinds, strict, texts, verdict
+from observed_calls import Plain, Slotted, compare_values, kinds, strict, texts
 
 
 class MyArray(np.ndarray):
@@ -30,12 +30,14 @@ def test_objects_without_readable_keys_or_order_are_compared_without_addresses()
 
 def test_keys_in_another_order_are_noted():
     eager, other = {"a": 1, "b": 2}, {"b": 2, "a": 1}
-    assert texts(verdict(eager, other).notes) == ["result metadata: keys in another order than in eager"]
-    assert texts(verdict(eager, other, rules=strict("order")).differences) == texts(verdict(eager, other).notes)
+    assert texts(compare_values(eager, other).notes) == ["result metadata: keys in another order than in eager"]
+    assert texts(compare_values(eager, other, rules=strict("order")).differences) == texts(
+        compare_values(eager, other).notes
+    )
 
 
 def test_a_default_factory_is_noted():
-    notes = verdict(collections.defaultdict(int), collections.defaultdict(list)).notes
+    notes = compare_values(collections.defaultdict(int), collections.defaultdict(list)).notes
     assert texts(notes) == ["result metadata: default factory <class 'int'> in eager, <class 'list'> here"]
 
 
@@ -80,10 +82,10 @@ class Holder:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "build",
     [
         lambda v: zip([v]),
-        lambda v: (one for one in [v]),
+        lambda v: (item for item in [v]),
         lambda v: reversed([v]),
         lambda v: iter([v]),
         lambda v: {"a": v}.values(),
@@ -94,16 +96,16 @@ class Holder:
     ],
     ids=["zip", "generator", "reversed", "iterator", "values", "items", "partial", "partial keyword", "callable"],
 )
-def test_what_is_yielded_viewed_or_held_by_something_callable_is_compared(made):
-    assert kinds(made(torch.ones(2)), made(torch.ones(2))) == []
-    assert [kind for _, kind in kinds(made(torch.ones(2)), made(torch.zeros(2)))] == ["value"]
+def test_what_is_yielded_viewed_or_held_by_something_callable_is_compared(build):
+    assert kinds(build(torch.ones(2)), build(torch.ones(2))) == []
+    assert [kind for _, kind in kinds(build(torch.ones(2)), build(torch.zeros(2)))] == ["value"]
 
 
 def test_the_elements_of_a_view_are_not_cut_as_text_is():
     many = torch.zeros(2000)
-    other = many.clone()
-    other[1000] = 1
-    assert kinds({"a": many}.values(), {"a": other}.values())
+    changed = many.clone()
+    changed[1000] = 1
+    assert kinds({"a": many}.values(), {"a": changed}.values())
 
 
 def test_what_an_iterator_raises_is_compared_and_one_without_end_ends():

@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from planted_trials import found, ruling, same
+from planted_trials import places_and_kinds, ruling, same
 
 from recapture.run.cell import CellSpec, examine
 
@@ -43,7 +43,7 @@ BACKWARDS = {
 @pytest.mark.parametrize("shape", [(), (2,), (3, 4)])
 def test_a_backward_that_is_wrong_for_some_weights_is_seen(name, shape):
     result = ruling(doubled, with_backward(BACKWARDS[name]), make=lambda: (torch.ones(shape, requires_grad=True),))
-    assert found(result.differences)[0] == ("example", "gradients.args[0]", "gradient")
+    assert places_and_kinds(result.differences)[0] == ("example", "gradients.args[0]", "gradient")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_backward_that_is_wrong_for_complex_weights_is_seen(change):
     result = ruling(
         doubled, with_backward(change), make=lambda: (torch.ones(1, dtype=torch.complex64, requires_grad=True),)
     )
-    assert found(result.differences)[0] == ("example", "gradients.args[0]", "gradient")
+    assert places_and_kinds(result.differences)[0] == ("example", "gradients.args[0]", "gradient")
 
 
 @pytest.mark.filterwarnings("ignore:.*(in prototype stage|in beta state|invariant)")
@@ -84,8 +84,8 @@ def test_every_form_of_a_result_gets_a_backward(stored):
         function = with_backward(change)(None, None)
         return lambda fn, example: lambda x: stored(function(x))
 
-    assert found(ruling(in_a_form, captured(lambda gradient: gradient * 50), **leaf).differences)
-    assert not found(ruling(in_a_form, captured(lambda gradient: gradient), **leaf).differences)
+    assert places_and_kinds(ruling(in_a_form, captured(lambda gradient: gradient * 50), **leaf).differences)
+    assert not places_and_kinds(ruling(in_a_form, captured(lambda gradient: gradient), **leaf).differences)
 
 
 class TwoParameters(torch.nn.Module):
@@ -99,10 +99,10 @@ class TwoParameters(torch.nn.Module):
 
 def test_zeros_for_no_gradient_decide_for_a_parameter_because_an_optimizer_would_move_it():
     result = ruling(TwoParameters, lambda fn, example: lambda x: fn(x) + 0 * fn.unused)
-    assert found(result.differences) == [
+    assert places_and_kinds(result.differences) == [
         (label, "gradients.state['unused']", "gradient") for label in ("example", "held_out[0]")
     ]
-    assert not found(ruling(TwoParameters, same).differences)
+    assert not places_and_kinds(ruling(TwoParameters, same).differences)
 
 
 # --- half precision -------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_small_elements_beside_large_ones_are_judged_by_their_own_spread(dtype, 
 
         return call
 
-    assert found(ruling(product, small_ones_wrong, make=lambda: matrices(dtype)).differences)
+    assert places_and_kinds(ruling(product, small_ones_wrong, make=lambda: matrices(dtype)).differences)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -147,7 +147,7 @@ def test_a_product_with_another_order_of_its_sums_is_not_blamed(dtype):
     def reversed_sums(fn, example):
         return lambda x, y: (x.float().flip(1) @ y.float().flip(0)).to(x.dtype)
 
-    assert not found(ruling(product, reversed_sums, make=lambda: matrices(dtype)).differences)
+    assert not places_and_kinds(ruling(product, reversed_sums, make=lambda: matrices(dtype)).differences)
 
 
 def numbers():
@@ -174,7 +174,7 @@ def nearest(x, towards):
 @pytest.mark.parametrize("towards", ["zero", "infinity", "above", "below"])
 def test_rounding_always_in_one_direction_is_no_rounding(towards):
     result = ruling(to_bfloat16, lambda fn, example: lambda x: nearest(x, towards), make=numbers)
-    assert found(result.differences)
+    assert places_and_kinds(result.differences)
 
 
 def test_equal_numbers_that_are_all_rounded_alike_are_not_biased():
@@ -185,7 +185,7 @@ def test_equal_numbers_that_are_all_rounded_alike_are_not_biased():
         return lambda x: (x.float() * 3.14159 * 2.71828).to(x.dtype)
 
     equal = {"make": lambda: (torch.full((4000,), 1.37, dtype=torch.bfloat16),)}
-    assert not found(ruling(product_of_constants, folded, **equal).differences)
+    assert not places_and_kinds(ruling(product_of_constants, folded, **equal).differences)
 
 
 # Its smallest singular value is 28 times smaller than the largest. Where operators are watched, torch also computes
@@ -233,8 +233,10 @@ def test_a_sparse_sum_in_another_order_is_not_blamed_and_another_sum_is():
 def test_an_exact_quotient_by_a_reciprocal_is_not_blamed_and_one_by_a_power_of_two_is_exact(divisor):
     whole = {"make": lambda: (torch.arange(1.0, 50) * divisor,)}
     inverse = torch.tensor(1 / divisor)
-    assert not found(ruling(lambda x: x / divisor, lambda fn, example: lambda x: x * inverse, **whole).differences)
-    assert found(ruling(lambda x: x / 4, lambda fn, example: lambda x: x * 0.25000003, **whole).differences)
+    assert not places_and_kinds(
+        ruling(lambda x: x / divisor, lambda fn, example: lambda x: x * inverse, **whole).differences
+    )
+    assert places_and_kinds(ruling(lambda x: x / 4, lambda fn, example: lambda x: x * 0.25000003, **whole).differences)
 
 
 # --- what is the same thing in another execution ----------------------------------------------------------------------
@@ -262,10 +264,10 @@ def test_rounding_in_a_key_is_rounding_and_another_number_is_not(keyed):
     def total(x):
         return keyed(x.sum().item())
 
-    assert not found(
+    assert not places_and_kinds(
         ruling(total, otherwise(lambda x: keyed(x.flip(0).sum(1).sum().item())), make=long_sum).differences
     )
-    assert found(ruling(total, otherwise(lambda x: keyed(x.sum().item() * 1.01)), make=long_sum).differences)
+    assert places_and_kinds(ruling(total, otherwise(lambda x: keyed(x.sum().item() * 1.01)), make=long_sum).differences)
 
 
 class KeepsAHandle(torch.nn.Module):
@@ -289,7 +291,9 @@ def test_the_handle_of_a_hook_is_the_same_in_two_runs_until_it_is_removed():
 
         return call
 
-    assert ("example", "state.handle.registered", "mutation") in found(ruling(KeepsAHandle, removes).differences)
+    assert ("example", "state.handle.registered", "mutation") in places_and_kinds(
+        ruling(KeepsAHandle, removes).differences
+    )
 
 
 @pytest.mark.parametrize(
@@ -405,12 +409,12 @@ def forgets(fn, example):
 def test_a_private_attribute_that_nobody_reads_is_noted():
     result = ruling(Keeps, forgets)
     assert (str(result.verdict), result.differences) == ("pass", ())
-    assert ("example", "state._calls", "mutation") in found(result.noted)
+    assert ("example", "state._calls", "mutation") in places_and_kinds(result.noted)
 
 
 @pytest.mark.parametrize("module", [ReadsItLater, HasAProperty, SavesIt, InABuffer, Public])
 def test_one_that_a_later_call_or_a_reader_of_public_state_sees_decides(module):
-    assert "mutation" in {kind for _, _, kind in found(ruling(module, forgets).differences)}
+    assert "mutation" in {kind for _, _, kind in places_and_kinds(ruling(module, forgets).differences)}
 
 
 class Normed(torch.nn.Sequential):
@@ -483,7 +487,7 @@ def stays(module, **more):
 def test_a_stale_attribute_that_each_call_computes_anew_before_it_reads_it_is_noted(module, train_step):
     result = stays(module, train_step=train_step)
     assert (str(result.verdict), result.differences) == ("pass", ())
-    assert "mutation" in {kind for _, _, kind in found(result.noted)}
+    assert "mutation" in {kind for _, _, kind in places_and_kinds(result.noted)}
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
@@ -497,15 +501,15 @@ def test_a_stale_attribute_is_no_headline_where_another_input_is_wrong_for_anoth
 
     result = ruling(Normed, halved, held_out=[lambda: (torch.full((3,), 2.0),), lambda: (torch.full((3,), 0.5),)])
     assert str(result.verdict) == "specialized"
-    assert {where for _, where, _ in found(result.differences)} == {"result"} | {
-        where for _, where, kind in found(result.differences) if kind == "gradient"
+    assert {where for _, where, _ in places_and_kinds(result.differences)} == {"result"} | {
+        where for _, where, kind in places_and_kinds(result.differences) if kind == "gradient"
     }
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("module", [KeepsALoss, KeepsWhatItReads, ReadsBeforeItWrites, LeavesAnotherType])
 def test_a_stale_attribute_that_others_may_read_decides(module):
-    assert "mutation" in {kind for _, _, kind in found(stays(module).differences)}
+    assert "mutation" in {kind for _, _, kind in places_and_kinds(stays(module).differences)}
 
 
 def test_the_first_difference_is_the_one_that_matters_most():
@@ -514,7 +518,10 @@ def test_the_first_difference_is_the_one_that_matters_most():
 
     leaf = {"make": lambda: (torch.ones(3, requires_grad=True),)}
     kinds = [
-        kind for _, _, kind in found(ruling(lambda x: (x * 2, x * 2, x * 2), wrong_everywhere, **leaf).differences)
+        kind
+        for _, _, kind in places_and_kinds(
+            ruling(lambda x: (x * 2, x * 2, x * 2), wrong_everywhere, **leaf).differences
+        )
     ]
     assert kinds[0] == "value"
     assert list(dict.fromkeys(kinds)) == ["value", "gradient", "dtype", "metadata"]

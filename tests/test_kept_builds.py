@@ -57,8 +57,8 @@ def test_what_one_run_built_serves_the_next_one_whose_folder_has_another_name(ru
     text = '#include "HOME/cache/prefix.h"\nint f() { return 1; }\n'
     for run in runs:
         run.write("prefix.h", "#include <vector>\n")
-        kept, _ = run.build(run.write("kernel.cpp", text), "-O3")
-        assert kept is (run is runs[1])
+        reused, _ = run.build(run.write("kernel.cpp", text), "-O3")
+        assert reused is (run is runs[1])
     assert [run.built for run in runs] == [1, 0]
 
 
@@ -124,8 +124,8 @@ def test_a_damaged_build_is_never_used(runs, damage):
     first.build(first.write("kernel.cpp", "int f();"))
     [path] = [path for path in first.kept.folder.rglob("*") if path.is_file()]
     path.write_bytes(damage(path.read_bytes()))
-    kept, content = second.build(second.write("kernel.cpp", "int f();"))
-    assert not kept
+    reused, content = second.build(second.write("kernel.cpp", "int f();"))
+    assert not reused
     assert content == "object of int f();"
 
 
@@ -151,10 +151,10 @@ def test_what_was_not_used_for_the_longest_time_is_removed_first(runs, store):
 
 
 def test_the_answer_yes_is_kept_and_no_is_asked_again(runs, monkeypatch):
-    asked = []
+    probed = []
 
     def check(isa, code):
-        asked.append(isa.name)
+        probed.append(isa.name)
         return isa.name == "avx2"
 
     monkeypatch.setattr(kept_builds, "_kept", runs[0].kept)
@@ -162,7 +162,7 @@ def test_the_answer_yes_is_kept_and_no_is_asked_again(runs, monkeypatch):
     for name in ("avx2", "avx512", "avx2", "avx512"):
         isa = SimpleNamespace(name=name, build_arch_flags=lambda name=name: f"-m{name}", build_macro=list)
         assert kept_check(isa, "code") is (name == "avx2")
-    assert asked == ["avx2", "avx512", "avx512"]
+    assert probed == ["avx2", "avx512", "avx512"]
 
 
 def test_a_probe_loads_its_library_in_a_fork_and_not_in_a_new_python(tmp_path):
@@ -255,8 +255,8 @@ def test_a_limit_of_nothing_keeps_nothing_and_a_bad_one_is_bad_input(cache, monk
 
 def test_a_server_is_told_of_the_folder_and_a_users_variable_is_not_passed_on(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, "/elsewhere")
-    for kept, expected in ((None, None), (tmp_path, str(tmp_path))):
-        client = Client(home=tmp_path, jobs=1, kept=kept)
+    for folder, expected in ((None, None), (tmp_path, str(tmp_path))):
+        client = Client(home=tmp_path, jobs=1, kept=folder)
         client.cache = client.temporary = client.tasks = tmp_path
         assert client._environment().get(VARIABLE) == expected
 

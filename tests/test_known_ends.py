@@ -36,9 +36,9 @@ def test_ends_of_one_release_on_any_device_and_build_are_known(results):
     filed(results, "one", "2.11.0+cu130")
     filed(results, "nested/two", "2.11.0+cpu", device="cuda", verdict=Verdict.UNSTABLE)
     filed(results, "three", "2.10.0+cu130", verdict=Verdict.TIMEOUT)
-    found = known_ends(results, "2.11.0+cu128")
-    assert {end.verdict for end in found.pop(CellOfCase("s::f", "fx", "abc"))} == {Verdict.PASS, Verdict.UNSTABLE}
-    assert not found
+    ends = known_ends(results, "2.11.0+cu128")
+    assert {end.verdict for end in ends.pop(CellOfCase("s::f", "fx", "abc"))} == {Verdict.PASS, Verdict.UNSTABLE}
+    assert not ends
 
 
 def test_an_edited_case_has_no_known_ends(results):
@@ -60,7 +60,7 @@ SILENT = {"verdict": Verdict.WRONG, "input": "example"}
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "second", "same"),
     [
         ({}, {"notes": ("warned: TracerWarning",), "graphs": 2}, True),
         ({}, {"verdict": Verdict.PASS_WITH_BREAKS}, False),
@@ -91,9 +91,9 @@ SILENT = {"verdict": Verdict.WRONG, "input": "example"}
         ),
     ],
 )
-def test_an_end_is_the_verdict_the_exception_and_the_places_and_kinds_of_differences(one, other, same):
-    made = [msgspec.structs.replace(RECORD, **changes) for changes in (one, other)]
-    assert (end_of(made[0]) == end_of(made[1])) is same
+def test_an_end_is_the_verdict_the_exception_and_the_places_and_kinds_of_differences(first, second, same):
+    records = [msgspec.structs.replace(RECORD, **changes) for changes in (first, second)]
+    assert (end_of(records[0]) == end_of(records[1])) is same
 
 
 def test_findings_and_their_record_have_the_same_end():

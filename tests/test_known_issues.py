@@ -34,8 +34,8 @@ ONE = KnownIssue(
 def left(capfd, *arguments):
     with pytest.raises(SystemExit) as ended:
         main(list(arguments))
-    told = capfd.readouterr()
-    return ended.value.code, told.out, told.err
+    captured = capfd.readouterr()
+    return ended.value.code, captured.out, captured.err
 
 
 def put(root, image, verdict, **fields):
@@ -86,14 +86,14 @@ def test_a_documented_range_speaks_about_every_release(release, says):
 
 def test_without_a_first_bad_release_nothing_is_said_about_older_ones():
     issue = msgspec.structs.replace(ONE, first_bad=None)
-    assert [issue.says(one) for one in ("2.3.1", "2.6.0", "2.9.1")] == [None, "wrong", "right"]
+    assert [issue.says(release) for release in ("2.3.1", "2.6.0", "2.9.1")] == [None, "wrong", "right"]
 
 
 def test_an_open_thread_speaks_about_all_later_releases_and_a_closed_one_does_not():
     still = msgspec.structs.replace(ONE, first_bad=None, fixed_in=None, sure="open")
     closed = msgspec.structs.replace(still, sure="unknown")
-    assert [still.says(one) for one in ("2.6.0", "2.11.0")] == ["wrong", "wrong"]
-    assert [closed.says(one) for one in ("2.6.0", "2.11.0")] == ["wrong", None]
+    assert [still.says(release) for release in ("2.6.0", "2.11.0")] == ["wrong", "wrong"]
+    assert [closed.says(release) for release in ("2.6.0", "2.11.0")] == ["wrong", None]
 
 
 ALL_RELEASES = ["2.3.1", "2.5.1", "2.6.0", "2.8.0", "2.9.1", "2.10.0"]
@@ -186,8 +186,8 @@ def test_a_release_that_is_wrong_later_than_documented_disagrees_and_is_listed(t
 
 
 def test_another_kind_of_difference_is_not_the_issue(tmp_path):
-    other = {"input": "example", "differences": (Difference("example", "result", "dtype", ""),)}
-    put(tmp_path, "torch2.6.0-cu124", Verdict.WRONG, **other)
+    other_kind = {"input": "example", "differences": (Difference("example", "result", "dtype", ""),)}
+    put(tmp_path, "torch2.6.0-cu124", Verdict.WRONG, **other_kind)
     assert outcomes(tmp_path) == ("no statement", [("wrong", "wrong otherwise", None)])
 
 
@@ -208,8 +208,8 @@ def test_what_cannot_be_measured_says_why(tmp_path):
 
 
 def test_the_committed_page_is_what_the_command_prints():
-    found = compare_issues(list(ISSUES.shipped.values()), ROOT / "results")
-    assert (ROOT / "results" / "known-issues.md").read_text(encoding="utf-8") == to_markdown(found)
+    comparison = compare_issues(list(ISSUES.shipped.values()), ROOT / "results")
+    assert (ROOT / "results" / "known-issues.md").read_text(encoding="utf-8") == to_markdown(comparison)
 
 
 def test_the_command_shows_one_issue_in_three_forms(tmp_path, capfd):
@@ -225,13 +225,13 @@ def test_the_command_shows_one_issue_in_three_forms(tmp_path, capfd):
         differences=(Difference("example", "gradients.args[0]", "gradient", ""),),
     )
     (directory / "conformance.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
-    asked = ("history", "--issue", "183602", "--results", str(tmp_path))
-    status, text, _ = left(capfd, *asked)
+    arguments = ("history", "--issue", "183602", "--results", str(tmp_path))
+    status, text, _ = left(capfd, *arguments)
     assert status in (0, None)
     assert "1 known issue: 1 agrees. " in text
-    _, page, _ = left(capfd, *asked, "--format", "markdown")
+    _, page, _ = left(capfd, *arguments, "--format", "markdown")
     assert "[\\#183602](https://github.com/pytorch/pytorch/issues/183602)" in page
-    _, document, _ = left(capfd, *asked, "--format", "json")
+    _, document, _ = left(capfd, *arguments, "--format", "json")
     assert json.loads(document)["tables"][0]["rows"][0]["outcome"] == "agrees"
 
 
@@ -245,10 +245,10 @@ def test_the_command_shows_one_issue_in_three_forms(tmp_path, capfd):
     ],
 )
 def test_a_bad_question_is_one_line(capfd, arguments, reason):
-    status, _, told = left(capfd, *arguments)
+    status, _, error = left(capfd, *arguments)
     assert status == 2
-    assert reason in told
-    assert told.count("\n") == 1
+    assert reason in error
+    assert error.count("\n") == 1
 
 
 def test_the_list_says_what_tries_an_issue(capfd):

@@ -19,10 +19,10 @@ def observed(label="a", **parts):
 
 
 def data(observation, part, *path):
-    seen = getattr(observation, part)
+    part_snapshot = getattr(observation, part)
     for key in path:
-        seen = dict(seen.children)[key]
-    return seen.tensor.data
+        part_snapshot = dict(part_snapshot.children)[key]
+    return part_snapshot.tensor.data
 
 
 def weights():
@@ -81,9 +81,9 @@ def test_runs_with_noise_keep_only_what_is_compared():
     eager = observed(state={"same": weights(), "other": weights()})
     other = sharing(observed(state={"same": weights(), "other": weights() * 2}), eager)
     noisy = observed(state={"same": weights() + 1e-6, "other": weights() + 1e-6})
-    kept = without_unused(noisy, eager, other)
-    assert data(kept, "state", "['same']") is data(eager, "state", "['same']")
-    assert data(kept, "state", "['other']") is data(noisy, "state", "['other']")
+    reduced = without_unused(noisy, eager, other)
+    assert data(reduced, "state", "['same']") is data(eager, "state", "['same']")
+    assert data(reduced, "state", "['other']") is data(noisy, "state", "['other']")
 
 
 class State(torch.nn.Module):
@@ -102,8 +102,8 @@ def test_a_state_that_stays_the_same_is_copied_once():
     reachable = Reachable(State())
     first, second = (dict(reachable.describe().snapshot.children) for _ in range(2))
     assert second["state['numbers']"].tensor.data is first["state['numbers']"].tensor.data
-    both = (Snapshot("state", children=tuple(part.items())) for part in (first, second))
-    assert compare_places("", *both).differences == []
+    snapshots = (Snapshot("state", children=tuple(part.items())) for part in (first, second))
+    assert compare_places("", *snapshots).differences == []
 
 
 @pytest.mark.parametrize(

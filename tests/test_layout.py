@@ -69,9 +69,9 @@ def long_functions(source: str) -> list[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = node.body[0] if ast.get_docstring(node) is not None else None
-            said = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
+            docstring_lines = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
             head = "\n".join(lines[node.lineno - 1 : node.body[0].lineno])
-            if node.end_lineno - node.lineno + 1 - said > LONGEST_FUNCTION and "# long: " not in head:
+            if node.end_lineno - node.lineno + 1 - docstring_lines > LONGEST_FUNCTION and "# long: " not in head:
                 names.append(node.name)
     return names
 
@@ -163,8 +163,8 @@ def test_every_upward_import_breaks_a_contract(lint):
     done = lint(*((f"{name.replace('.', '/')}.py", line.format(above)) for name, line, above, _ in PLANTED_IMPORTS))
     assert done.returncode == 1, done.stdout + done.stderr
     broken = [line for line in done.stdout.splitlines() if line.endswith("BROKEN")]
-    _, _, said = done.stdout.partition("Broken contracts")
+    _, _, broken_contracts = done.stdout.partition("Broken contracts")
     for name, _, above, contract in PLANTED_IMPORTS:
         assert any(line.startswith(contract) for line in broken), done.stdout
-        (section,) = [part for part in re.split(r"\n(?=.+\n-{5,}\n)", said) if part.startswith(contract)]
+        (section,) = [part for part in re.split(r"\n(?=.+\n-{5,}\n)", broken_contracts) if part.startswith(contract)]
         assert f"recapture.{name} -> recapture.{above} (" in section, done.stdout

@@ -57,10 +57,12 @@ def test_help_and_version_need_no_library_but_click(arguments):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command_imports_that_command_alone(name):
     modules = imported(name, "--help")
-    places = {other: module_of(command.place) for other, command in COMMANDS.items()}
+    places = {command_name: module_of(command.place) for command_name, command in COMMANDS.items()}
     assert places[name] in modules
-    shared = {other for other, place in places.items() if place in modules} - {name}
-    assert all(places[name].startswith(f"recapture.tools.{places[other].split('.')[2]}.") for other in shared)
+    shared = {command_name for command_name, place in places.items() if place in modules} - {name}
+    assert all(
+        places[name].startswith(f"recapture.tools.{places[command_name].split('.')[2]}.") for command_name in shared
+    )
     assert "torch" not in modules
     # A tool may add options to a command of the core; whatever else a tool does is not imported for a help.
     added = {

@@ -53,7 +53,10 @@ def lint(data, tmp_path):
     def run(source, *, compilers=("compile", "export", "jit.trace"), release="2.11.0", outcomes=SILENT, **which):
         path = tmp_path / "model.py"
         path.write_text(textwrap.dedent(source))
-        return [(one.line, one.behaviour) for one in Linter(data, compilers, outcomes, release, **which).lint(path)]
+        return [
+            (warning.line, warning.behaviour)
+            for warning in Linter(data, compilers, outcomes, release, **which).lint(path)
+        ]
 
     return run
 
@@ -81,8 +84,8 @@ def test_what_every_compiler_takes_has_no_warning(data):
         case for entry in data.behaviours.values() if entry.group.startswith("rewrites that") for case in entry.cases
     }
     linter = Linter(data, tuple(data.compilers), SILENT, None, every=True)
-    warned = {f"{path.stem}::{one.function}": one for path in SUITES for one in linter.lint(path)}
-    assert {name: one for name, one in warned.items() if name in right} == {}
+    warned = {f"{path.stem}::{warning.function}": warning for path in SUITES for warning in linter.lint(path)}
+    assert {name: warning for name, warning in warned.items() if name in right} == {}
 
 
 def test_the_message_has_the_place_the_compilers_with_their_releases_and_the_cure(data, tmp_path):
@@ -397,8 +400,8 @@ def test_a_trace_is_not_warned_about_where_a_user_has_to_give_a_number(lint):
 )  # fmt: skip
 def test_what_lies_outside_the_arguments_is_told_and_less_sure_in_a_branch(lint, source, behaviour, is_sure):
     source = f"import torch\n{source}\n"
-    told = {name for _, name in lint(source, compilers=("compile", "export", "export:nonstrict", "jit.trace"))}
-    assert (behaviour in told) is is_sure
+    behaviours = {name for _, name in lint(source, compilers=("compile", "export", "export:nonstrict", "jit.trace"))}
+    assert (behaviour in behaviours) is is_sure
     every = lint(source, compilers=("export", "export:nonstrict", "compile", "jit.trace"), every=True)
     assert behaviour in {name for _, name in every}
 
@@ -429,9 +432,9 @@ def test_a_backward_that_visibly_gives_another_gradient_is_sure(lint, forward, b
         def f(x):
             return Own.apply(x.abs())
         """
-    told = [(11, "custom-autograd-function")]
-    assert lint(source, compilers=("export",)) == (told if is_sure else [])
-    assert lint(source, compilers=("export",), every=True) == told
+    expected = [(11, "custom-autograd-function")]
+    assert lint(source, compilers=("export",)) == (expected if is_sure else [])
+    assert lint(source, compilers=("export",), every=True) == expected
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ def plant(path, kind, treasure):
     elif kind == "a directory":
         path.mkdir()
     elif kind == "a socket":
-        with socket.socket(socket.AF_UNIX) as one:
-            one.bind(os.path.relpath(path))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(os.path.relpath(path))
 
 
 KINDS = ("a symbolic link", "a FIFO", "a directory", "a socket")

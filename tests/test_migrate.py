@@ -81,8 +81,8 @@ def planted():
     }
     return [
         record(case, compiler, verdict, "Guard failed: x.size()[0] == 4")
-        for case, both in kinds.items()
-        for compiler, verdict in zip(("jit.script", "export"), both, strict=True)
+        for case, verdicts in kinds.items()
+        for compiler, verdict in zip(("jit.script", "export"), verdicts, strict=True)
     ]
 
 
@@ -90,17 +90,17 @@ def planted():
 
 
 def test_every_case_has_one_kind_and_what_says_nothing_is_counted():
-    found = moves(planted(), "jit.script", "export", "here")
-    assert {one.case: one.kind for one in found.moves} == {
+    migration = moves(planted(), "jit.script", "export", "here")
+    assert {move.case: move.kind for move in migration.moves} == {
         "s::right": "still_right",
         "s::refused": "now_refused",
         "s::wrong": "now_wrong",
         "t::fixed": "newly_right",
         "t::never": "still_not_right",
     }
-    assert found.left_out == 1
-    assert [found.count(kind, "s") for kind in MOVES] == [1, 1, 1, 0, 0]
-    lines = moves_text(found).splitlines()
+    assert migration.left_out == 1
+    assert [migration.count(kind, "s") for kind in MOVES] == [1, 1, 1, 0, 0]
+    lines = moves_text(migration).splitlines()
     assert " ".join(map(str.strip, lines[: lines.index("")])) == (
         "here: jit.script → export: 1 still right, 1 now refused, 1 now wrong, 1 newly right, 1 still not right; "
         "1 case not compared"
@@ -130,13 +130,13 @@ def test_an_unknown_compiler_is_named():
 
 def test_the_committed_results_are_compared(capsys):
     assert _run(["report", str(RESULTS), "--from", "jit.script", "--to", "export", "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    rows = {(one.case, one.compiler): one.verdict for one in read_conformance(RESULTS)}
-    for one in found["moves"]:
-        after = rows[one["case"], "export"]
-        assert (one["kind"] in ("still_right", "newly_right")) == (after in RIGHT)
-    assert sum(len(group["cases"]) for group in found["refused"]) == sum(
-        one["kind"] == "now_refused" for one in found["moves"]
+    (document,) = json.loads(capsys.readouterr().out)
+    rows = {(row.case, row.compiler): row.verdict for row in read_conformance(RESULTS)}
+    for move in document["moves"]:
+        after = rows[move["case"], "export"]
+        assert (move["kind"] in ("still_right", "newly_right")) == (after in RIGHT)
+    assert sum(len(group["cases"]) for group in document["refused"]) == sum(
+        move["kind"] == "now_refused" for move in document["moves"]
     )
 
 
@@ -180,7 +180,7 @@ def test_bad_usage_of_the_report_is_one_line(capsys, words, complaint):
 # --- rewrites -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rewrite", REWRITES, ids=lambda one: one.case)
+@pytest.mark.parametrize("rewrite", REWRITES, ids=lambda rewrite: rewrite.case)
 def test_a_rewrite_is_a_case_beside_its_original(rewrite):
     for address in (rewrite.case, rewrite.original):
         suite, _, name = address.partition("::")
@@ -195,23 +195,23 @@ NEWEST = [
 ]
 
 
-@pytest.mark.parametrize("results", sorted(NEWEST), ids=lambda one: one.parent.name)
+@pytest.mark.parametrize("results", sorted(NEWEST), ids=lambda folder: folder.parent.name)
 def test_rewrites_pass_in_the_committed_records(results):
     """Those that are recorded there; `test_every_rewrite_passes_under_export` runs all of them."""
-    cases = {one.case for one in REWRITES}
-    found = {
-        one.cell: str(one.verdict)
-        for one in read_conformance(results)
-        if one.case in cases and one.compiler in ("export", "export:dynamic", "compile")
+    cases = {rewrite.case for rewrite in REWRITES}
+    verdicts = {
+        row.cell: str(row.verdict)
+        for row in read_conformance(results)
+        if row.case in cases and row.compiler in ("export", "export:dynamic", "compile")
     }
-    assert set(found.values()) <= {"pass"}
+    assert set(verdicts.values()) <= {"pass"}
 
 
 @pytest.mark.slow
 def test_every_rewrite_passes_under_export(warm, tmp_path):
-    assert run_in_process(*(one.case for one in REWRITES), "--compiler", "export", "--results", tmp_path) == 0
-    found = records_below(tmp_path)
-    assert {one.case: str(one.verdict) for one in found.values()} == {one.case: "pass" for one in REWRITES}
+    assert run_in_process(*(rewrite.case for rewrite in REWRITES), "--compiler", "export", "--results", tmp_path) == 0
+    records = records_below(tmp_path)
+    assert {row.case: str(row.verdict) for row in records.values()} == {rewrite.case: "pass" for rewrite in REWRITES}
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_other_code_has_no_rewrite(line):
 
 def test_obstacles_on_one_line_are_shown_together_and_those_without_a_line_last():
     at = {"file": "m.py", "line": 3, "text": "if x.sum() > 0:"}
-    found = lines_in_the_way(
+    lines = lines_in_the_way(
         (
             Obstacle(compiler="aoti", kind="refused", reason="died of signal 11"),
             Obstacle(compiler="export", kind="refused", reason="Data-dependent branching", **at),
@@ -260,12 +260,12 @@ def test_obstacles_on_one_line_are_shown_together_and_those_without_a_line_last(
             Obstacle(compiler="compile", kind="break", reason="generic_jump", **at),
         )
     )
-    assert [one.line for one in found] == [3, 0]
-    assert found[0].reasons == (
+    assert [line.line for line in lines] == [3, 0]
+    assert lines[0].reasons == (
         ("export refuses it, export:dynamic refuses it", "Data-dependent branching"),
         ("compile breaks the graph", "generic_jump"),
     )
-    assert len(found[0].rewrites) == 2
+    assert len(lines[0].rewrites) == 2
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------
@@ -286,10 +286,10 @@ def migrated(capsys, target, *compilers):
 
 
 def test_the_line_that_each_compiler_stumbles_over_is_named(model, capsys):
-    found = migrated(capsys, f"{model}:Old", "jit.script", "jit.trace", "export", "compile:eager")
-    assert "today jit.script right, jit.trace silently wrong on " in found["sentence"]
-    assert "it can move to compile:eager" in found["sentence"]
-    (line,) = found["lines"]
+    migration = migrated(capsys, f"{model}:Old", "jit.script", "jit.trace", "export", "compile:eager")
+    assert "today jit.script right, jit.trace silently wrong on " in migration["sentence"]
+    assert "it can move to compile:eager" in migration["sentence"]
+    (line,) = migration["lines"]
     assert (line["file"], line["line"], line["text"]) == ("old.py", 7, "if x.sum() > 0:")
     assert [who for who, _ in line["reasons"]] == [
         "jit.trace records a constant",
@@ -300,13 +300,13 @@ def test_the_line_that_each_compiler_stumbles_over_is_named(model, capsys):
 
 
 def test_a_break_in_a_loop_has_its_own_rewrite(model, capsys):
-    found = migrated(capsys, f"{model}:limit", "export")
-    assert "masks_instead_of_breaking" in found["lines"][0]["rewrites"][0]
+    migration = migrated(capsys, f"{model}:limit", "export")
+    assert "masks_instead_of_breaking" in migration["lines"][0]["rewrites"][0]
 
 
 def test_torchscript_names_the_line_too(model, capsys):
-    found = migrated(capsys, f"{model}:looked_up", "jit.script")
-    assert (found["lines"][0]["line"], found["lines"][0]["text"][:6]) == (21, "return")
+    migration = migrated(capsys, f"{model}:looked_up", "jit.script")
+    assert (migration["lines"][0]["line"], migration["lines"][0]["text"][:6]) == (21, "return")
 
 
 def test_nothing_stands_in_the_way_of_plain_code(model, capsys):

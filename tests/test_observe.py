@@ -7,19 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from observed_calls import observed
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from recapture.base.exceptions import qualified, safe_text
 from recapture.judge.compare import compare
 from recapture.judge.earlier_calls import EarlierCalls
-from recapture.judge.observe import Observation, Surroundings, observe_call
+from recapture.judge.observe import Observation, observe_call
 from recapture.judge.reachable import Reachable
 from recapture.judge.snapshot import Snapshot, describe, snapshot_of
 from recapture.torch_api.compat import is_out_of_memory
-
-
-def seen(function, *args, **around):
-    return observe_call(function, "example", lambda: args, Surroundings(**around))
 
 
 class Unprintable(Exception):
@@ -42,18 +39,18 @@ def raiser(error):
 
 @pytest.mark.parametrize("error", [Base("b"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration(1)])
 def test_any_exception_is_the_result(error):
-    one = seen(raiser(error))
-    assert one.result is None
-    assert one.raised.type == qualified(type(error))
-    assert one.raised.error is error
-    assert "fails" in one.raised.traceback
+    observation = observed(raiser(error))
+    assert observation.result is None
+    assert observation.raised.type == qualified(type(error))
+    assert observation.raised.error is error
+    assert "fails" in observation.raised.traceback
 
 
 def test_an_exception_that_cannot_be_printed_says_so():
-    one = seen(raiser(Unprintable()))
-    assert one.raised.type == "test_observe.Unprintable"
-    assert one.raised.message == "<the exception's own __str__ raised RuntimeError>"
-    assert "Unprintable" in one.raised.traceback
+    observation = observed(raiser(Unprintable()))
+    assert observation.raised.type == "test_observe.Unprintable"
+    assert observation.raised.message == "<the exception's own __str__ raised RuntimeError>"
+    assert "Unprintable" in observation.raised.traceback
     assert safe_text(ValueError("x")) == "x"
     assert safe_text(ValueError("caf\udce9.txt")) == "caf\\udce9.txt"
 
@@ -61,9 +58,9 @@ def test_an_exception_that_cannot_be_printed_says_so():
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with Python 3.11")
 def test_exception_groups_of_both_kinds():
     for kind, inner in ((BaseExceptionGroup, Base("i")), (ExceptionGroup, Unprintable())):  # noqa: F821
-        one = seen(raiser(kind("several", [inner])))
-        assert one.raised.type == kind.__name__
-        assert one.raised.message == "several (1 sub-exception)"
+        observation = observed(raiser(kind("several", [inner])))
+        assert observation.raised.type == kind.__name__
+        assert observation.raised.message == "several (1 sub-exception)"
 
 
 def test_inputs_that_cannot_be_made_are_no_result_of_the_call():
@@ -76,17 +73,17 @@ def test_a_call_that_fails_half_way_still_shows_what_it_changed():
         x.add_(1)
         raise ValueError
 
-    one = seen(half, torch.zeros(1))
-    assert one.args.children[0][1].tensor.data.item() == 1
+    observation = observed(half, torch.zeros(1))
+    assert observation.args.children[0][1].tensor.data.item() == 1
 
 
 def test_what_was_seen_does_not_change_any_more():
-    kept = [torch.ones(2)]
-    one = seen(lambda: kept)
-    kept[0].zero_()
-    kept.append(1)
-    assert one.result.children[0][1].tensor.data.tolist() == [1, 1]
-    assert len(one.result.children) == 1
+    returned = [torch.ones(2)]
+    observation = observed(lambda: returned)
+    returned[0].zero_()
+    returned.append(1)
+    assert observation.result.children[0][1].tensor.data.tolist() == [1, 1]
+    assert len(observation.result.children) == 1
 
 
 def test_a_result_that_is_kept_does_not_keep_what_a_backward_needs():
@@ -104,13 +101,17 @@ def test_a_result_that_is_kept_does_not_keep_what_a_backward_needs():
         with torch.autograd.graph.saved_tensors_hooks(Saved, lambda saved: saved.tensor):
             return (x * weight).sin()  # exp would save its own result, in a cycle
 
-    kept = function(torch.ones(3))
+    result = function(torch.ones(3))
     assert len(alive) == 2
-    del kept
-    one = seen(function, torch.ones(3), earlier=earlier, backward=False)
+    del result
+    observation = observed(function, torch.ones(3), earlier=earlier, backward=False)
     assert len(alive) == 0
-    ((path, kept),) = earlier.results["example"]
-    assert (path, kept.grad_fn, kept.tolist()) == ("", None, one.result.tensor.data.tolist())
+    ((path, earlier_result),) = earlier.results["example"]
+    assert (path, earlier_result.grad_fn, earlier_result.tolist()) == (
+        "",
+        None,
+        observation.result.tensor.data.tolist(),
+    )
 
 
 def test_inputs_are_made_under_one_seed():
@@ -146,11 +147,11 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_object_ends_in_its_type(name):
     value = HOSTILE[name]()
-    one = seen(lambda x: [x, torch.ones(1)], value)
-    assert one.raised is None
-    assert one.result.children[0][1].type.endswith("Hostile")
-    assert one.result.children[1][1].tensor.data.tolist() == [1]  # its neighbours are still described
-    assert one.args.children[0][1].type.endswith("Hostile")
+    observation = observed(lambda x: [x, torch.ones(1)], value)
+    assert observation.raised is None
+    assert observation.result.children[0][1].type.endswith("Hostile")
+    assert observation.result.children[1][1].tensor.data.tolist() == [1]  # its neighbours are still described
+    assert observation.args.children[0][1].type.endswith("Hostile")
 
 
 def test_hostile_containers_keys_and_metaclasses_end_in_their_type():
@@ -266,7 +267,7 @@ def test_tensors_without_one_shape_or_without_values():
     meta = snapshot_of(torch.ones(2, 3, device="meta")).tensor
     assert (meta.data, meta.shape, meta.device) == (None, (2, 3), "meta")
     lazy = torch.nn.LazyLinear(2)
-    assert seen(lambda: None, reachable=Reachable(lazy)).state is not None
+    assert observed(lambda: None, reachable=Reachable(lazy)).state is not None
 
 
 def test_a_gradient_is_part_of_a_leaf():
@@ -292,8 +293,8 @@ def test_a_web_of_objects_is_not_followed_forever():
 
     nodes = [Node() for _ in range(40)]
     for node in nodes:
-        for index, other in enumerate(nodes):
-            setattr(node, f"to_{index}", other)
+        for index, target in enumerate(nodes):
+            setattr(node, f"to_{index}", target)
     assert snapshot_of(nodes[0]).children is not None
 
 
@@ -303,13 +304,13 @@ def test_memory_that_runs_out_while_looking_is_not_passed_over():
         def __dict__(self):
             raise MemoryError
 
-    one = seen(Huge)
-    assert is_out_of_memory(one.raised.error)
+    observation = observed(Huge)
+    assert is_out_of_memory(observation.raised.error)
 
 
 def test_a_watch_that_raises_is_something_seen():
-    one = seen(lambda: 1, watch=raiser(ValueError("x")))
-    assert one.watched == Snapshot("unreadable", scalar="ValueError")
+    observation = observed(lambda: 1, watch=raiser(ValueError("x")))
+    assert observation.watched == Snapshot("unreadable", scalar="ValueError")
 
 
 def test_a_module_whose_state_raises_does_not_end_the_cell():
@@ -317,9 +318,13 @@ def test_a_module_whose_state_raises_does_not_end_the_cell():
         def named_parameters(self, *args, **kwargs):
             raise ValueError("no state")
 
-    one = seen(lambda: 1, reachable=Reachable(Broken()))
-    assert one.raised is None
-    assert dict(one.state.children).keys() == {"state.training", "Broken.named_parameters", "named_parameters.__code__"}
+    observation = observed(lambda: 1, reachable=Reachable(Broken()))
+    assert observation.raised is None
+    assert dict(observation.state.children).keys() == {
+        "state.training",
+        "Broken.named_parameters",
+        "named_parameters.__code__",
+    }
 
 
 def test_a_module_is_described_by_its_state():
@@ -327,15 +332,15 @@ def test_a_module_is_described_by_its_state():
         module.running_mean.add_(1)
         return module
 
-    one = seen(call, torch.nn.BatchNorm1d(1))
-    for what in (one.result, one.args.children[0][1]):
+    observation = observed(call, torch.nn.BatchNorm1d(1))
+    for what in (observation.result, observation.args.children[0][1]):
         assert what.type == "torch.nn.modules.batchnorm.BatchNorm1d"
         assert dict(what.children)["['running_mean']"].tensor.data.tolist() == [1]
     assert [path for path, _ in snapshot_of(torch.nn.ReLU()).children] == [".inplace", ".training"]
 
 
 def test_what_is_printed_is_kept_and_passed_on(capsys):
-    assert seen(lambda: print("kept")).output == "kept\n"
+    assert observed(lambda: print("kept")).output == "kept\n"
     assert capsys.readouterr().out == "kept\n"
 
 

@@ -89,17 +89,17 @@ def test_there_is_a_sample_of_every_form():
 
 @pytest.mark.parametrize(("kind", "sentence", "unlike", "eager", "other"), FORMS, ids=[form[1] for form in FORMS])
 def test_a_sentence_is_split_into_fields_that_make_it_again(kind, sentence, unlike, eager, other):
-    found = difference("example", "result", kind, sentence)
-    assert (found.unlike, found.eager, found.other, found.detail) == (unlike, eager, other, sentence)
+    converted = difference("example", "result", kind, sentence)
+    assert (converted.unlike, converted.eager, converted.other, converted.detail) == (unlike, eager, other, sentence)
 
 
 @pytest.mark.parametrize(
     ("bits", "sentence"), [("signed-zero", "zeros of another sign"), ("nan-payload", "NaNs with other bits")]
 )
 def test_numbers_whose_bits_alone_differ_have_sentences_of_their_own(bits, sentence):
-    found = difference("example", "result", "value", sentence, bits=bits, elements=(1, 4))
-    assert found == Difference("example", "result", "value", unlike="value", bits=bits, elements=(1, 4))
-    assert found.detail == sentence
+    converted = difference("example", "result", "value", sentence, bits=bits, elements=(1, 4))
+    assert converted == Difference("example", "result", "value", unlike="value", bits=bits, elements=(1, 4))
+    assert converted.detail == sentence
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_numbers_whose_bits_alone_differ_have_sentences_of_their_own(bits, sente
 )
 def test_what_an_input_is_unlike_the_example_in_is_split_too(remark, changes, more):
     sentence = f"2 of 3 elements differ: eager 1, this 2 at [0]; {remark}"
-    found = difference("held_out[0]", "result", "value", sentence, bits="value")
-    assert (found.changes, found.more_changes, found.detail) == (changes, more, sentence)
+    converted = difference("held_out[0]", "result", "value", sentence, bits="value")
+    assert (converted.changes, converted.more_changes, converted.detail) == (changes, more, sentence)
     hidden = difference("held_out[0]", "result", "value", f"value differs; {remark}")
     assert (hidden.changes, hidden.more_changes, hidden.eager) == (changes, more, None)
 
@@ -128,9 +128,9 @@ def test_what_an_input_is_unlike_the_example_in_is_split_too(remark, changes, mo
 @pytest.mark.parametrize("sentence", ["something of long ago", "3 of 4 elements differ"])
 def test_a_sentence_that_no_fields_make_is_kept(sentence):
     old = SentenceDifference("example", "result", "value", sentence, bits="value", elements=(3, 4))
-    found = difference_of(old)
-    assert found == Difference("example", "result", "value", sentence, bits="value", elements=(3, 4))
-    assert sentence_difference(found) == old
+    converted = difference_of(old)
+    assert converted == Difference("example", "result", "value", sentence, bits="value", elements=(3, 4))
+    assert sentence_difference(converted) == old
 
 
 OLD = {
@@ -188,13 +188,15 @@ def test_converted_results_have_the_same_sentences_and_no_frames_of_recapture(tm
     assert convert_records.convert(path, Counter())
     records = read_conformance(tmp_path)
     assert {
-        (one.case, one.compiler, one.device): [difference.detail for difference in (*one.differences, *one.noted)]
-        for one in records
+        (record.case, record.compiler, record.device): [
+            difference.detail for difference in (*record.differences, *record.noted)
+        ]
+        for record in records
     } == before
-    assert [one.error.message for one in records] == list(MESSAGES.values())
-    assert {one.schema for one in records} == {3}
-    for one in records:
-        assert one.error.fingerprint == recorded_fingerprint("E", one.error.message)
+    assert [record.error.message for record in records] == list(MESSAGES.values())
+    assert {record.schema for record in records} == {3}
+    for record in records:
+        assert record.error.fingerprint == recorded_fingerprint("E", record.error.message)
     assert capsys.readouterr().out.count("loses frames of recapture") == len(MESSAGES) - 1
     once = path.read_bytes()
     assert b"detail" not in once

@@ -121,10 +121,10 @@ def planted(results, checkout):
     shutil.copytree(results, folder)
     path = folder / "conformance.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    different, other = (row for row in rows if row["compiler"] == "planted")
-    different["differences"][0]["kind"] = "planted_kind"
-    plain = {name: other[name] for name in ("case", "compiler", "device", "case_hash", "schema")}
-    rows[rows.index(other)] = plain | {"verdict": "planted_verdict", "reason": "it was planted"}
+    with_kind, with_verdict = (row for row in rows if row["compiler"] == "planted")
+    with_kind["differences"][0]["kind"] = "planted_kind"
+    plain = {name: with_verdict[name] for name in ("case", "compiler", "device", "case_hash", "schema")}
+    rows[rows.index(with_verdict)] = plain | {"verdict": "planted_verdict", "reason": "it was planted"}
     path.write_text("".join(f"{json.dumps(row, separators=(',', ':'), ensure_ascii=False)}\n" for row in rows))
     return folder
 

@@ -13,12 +13,17 @@ from recapture.tools.speed.operators import OperatorTimes, Profile, operator_tab
 GENERATED = "## Call CompiledFxGraph fy5irlrhce43awcf3wiwia7fnzttnphgsvv ##"
 
 
-def one(name, cpu, calls, *, total=None, device=0.0):
+def operator(name, cpu, calls, *, total=None, device=0.0):
     return Operator(name=name, cpu=cpu * 1000, total=(total or cpu) * 1000, device=device * 1000, calls=calls)
 
 
-EAGER = [one("aten::addmm", 46, 60), one("aten::add", 20, 90), one("aten::copy_", 15, 30), one("aten::mul", 9, 90)]
-FASTER = [one("aten::addmm", 45, 60), one(GENERATED, 15, 3, total=60)]
+EAGER = [
+    operator("aten::addmm", 46, 60),
+    operator("aten::add", 20, 90),
+    operator("aten::copy_", 15, 30),
+    operator("aten::mul", 9, 90),
+]
+FASTER = [operator("aten::addmm", 45, 60), operator(GENERATED, 15, 3, total=60)]
 
 
 def test_what_got_faster_and_what_took_its_place_is_named():
@@ -43,8 +48,8 @@ def test_two_runs_that_take_the_same_time_say_where_it_goes():
 
 
 def test_on_a_gpu_its_time_counts():
-    eager = [one("aten::add", 90, 1, device=1), one("gemm", 0, 1, device=9)]
-    compiled = [one("aten::add", 10, 1, device=1), one("gemm", 0, 1, device=4)]
+    eager = [operator("aten::add", 90, 1, device=1), operator("gemm", 0, 1, device=9)]
+    compiled = [operator("aten::add", 10, 1, device=1), operator("gemm", 0, 1, device=4)]
     text = OperatorTimes(eager, compiled, 1).sentences()
     assert "10 ms of GPU time in eager and 5 ms compiled (2.00 times as fast)" in text
     assert "Less time goes to gemm (9 ms to 4 ms)." in text
@@ -65,7 +70,7 @@ def test_the_table_has_shares_totals_and_calls_of_both_runs():
 
 
 def test_the_printed_table_is_short_and_the_file_has_the_rest(tmp_path):
-    many = [one(f"aten::op{number}", math.ceil(100 / (number + 1)), 1) for number in range(20)]
+    many = [operator(f"aten::op{number}", math.ceil(100 / (number + 1)), 1) for number in range(20)]
     times = OperatorTimes(many, many, 1)
     out = io.StringIO()
     print_profile(SafeConsole(file=out, width=200), Profile("a model", tmp_path, times))

@@ -40,16 +40,16 @@ class Sample:
 
 
 def parse(*words):
-    found = []
+    calls = []
 
     @click.command()
     @takes(options=Sample)
     @click.option("--beside", is_flag=True)
     def command(options, *, beside):
-        found.append((options, beside))
+        calls.append((options, beside))
 
     command.main(list(words), standalone_mode=False)
-    ((options, beside),) = found
+    ((options, beside),) = calls
     return options, beside
 
 
@@ -113,8 +113,8 @@ def test_what_a_declaration_does_not_allow_is_bad_usage(words, error):
     ],
 )
 def test_a_command_has_one_parameter_for_each_declared_field(command, options):
-    names = [one.name for one in command.params]
+    names = [parameter.name for parameter in command.params]
     assert len(names) == len(set(names))
-    assert {name for one in options for name in declared(one)} <= set(names)
-    spelled = [word for one in command.params for word in one.opts]
+    assert {name for declaration in options for name in declared(declaration)} <= set(names)
+    spelled = [word for parameter in command.params for word in parameter.opts]
     assert len(spelled) == len(set(spelled))

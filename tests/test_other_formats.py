@@ -77,16 +77,16 @@ def test_speedups_fit_the_format_of_the_other_tool(stored, form):
     measured = [row for row in stored.rows if row.measured is not None]
     assert measured
     if form == "pytorch":
-        speedups = [one for one in entries if one["metric"]["name"] == "speedup"]
-        assert [one["metric"]["benchmark_values"] for one in speedups] == [
+        speedups = [entry for entry in entries if entry["metric"]["name"] == "speedup"]
+        assert [entry["metric"]["benchmark_values"] for entry in speedups] == [
             [row.measured.speedup[0]] for row in measured
         ]
-        assert {one["benchmark"]["mode"] for one in entries} == {"inference", "training"}
-        times = [one["metric"]["benchmark_values"] for one in entries if one["metric"]["name"] == "latency_s"]
-        assert [len(one) for one in times] == [len(row.processes) for row in measured]
+        assert {entry["benchmark"]["mode"] for entry in entries} == {"inference", "training"}
+        times = [entry["metric"]["benchmark_values"] for entry in entries if entry["metric"]["name"] == "latency_s"]
+        assert [len(samples) for samples in times] == [len(row.processes) for row in measured]
     else:
-        assert [one["value"] for one in entries] == [row.measured.seconds for row in measured]
-        assert len({one["name"] for one in entries}) == len(measured)
+        assert [entry["value"] for entry in entries] == [row.measured.seconds for row in measured]
+        assert len({entry["name"] for entry in entries}) == len(measured)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -100,8 +100,8 @@ def test_the_schema_refuses_wrong_entries(stored, form):
         ]
     else:
         spoilt = [{**entry, "value": "1 s"}, {key: entry[key] for key in ("name", "value")}]
-    for one in spoilt:
-        assert invalid(form, [one]) is not None
+    for spoilt_entry in spoilt:
+        assert invalid(form, [spoilt_entry]) is not None
 
 
 def test_a_report_writes_the_speedups_of_all_results(stored, tmp_path, capsys):
@@ -116,7 +116,7 @@ def test_a_report_writes_the_speedups_of_all_results(stored, tmp_path, capsys):
     entries = json.loads(target.read_text())
     assert invalid("pytorch", entries) is None
     assert len(entries) == 2 * len(json.loads(benchmark_json([stored], "pytorch")))
-    assert all(math.isfinite(value) for one in entries for value in one["metric"]["benchmark_values"])
+    assert all(math.isfinite(value) for entry in entries for value in entry["metric"]["benchmark_values"])
 
 
 def test_results_without_speeds_say_so_in_one_line(tmp_path, capsys):

@@ -52,15 +52,15 @@ def user():
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "on"),
+    ("name", "inputs", "on"),
     [
         ("OneRowIsOther", ["8x4"], "batch=1"),
         ("wide", ["4x3"], "batch=7"),
         ("positive", ["4:float64"], "negated"),
     ],
 )
-def test_a_planted_branch_is_found_by_name(served, name, given, on):
-    row = checked(name, *given)["jit.trace"]
+def test_a_planted_branch_is_found_by_name(served, name, inputs, on):
+    row = checked(name, *inputs)["jit.trace"]
     assert row.verdict == "specialized"
     assert on in row.wrong_on
     assert row.words.startswith("specialized: wrong on ")
@@ -69,11 +69,11 @@ def test_a_planted_branch_is_found_by_name(served, name, given, on):
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "on"),
+    ("name", "inputs", "on"),
     [("drops", ["4", "=False"], "args[1]=True"), ("reduced", ["4", "='mean'"], "args[1]='sum'")],
 )
-def test_a_flag_and_a_word_of_the_source_are_varied(served, name, given, on):
-    row = checked(name, *given, compilers=("make_fx",))["make_fx"]
+def test_a_flag_and_a_word_of_the_source_are_varied(served, name, inputs, on):
+    row = checked(name, *inputs, compilers=("make_fx",))["make_fx"]
     assert row.verdict == "specialized"
     assert row.wrong_on[0] == on
 
@@ -174,21 +174,21 @@ def test_an_argument_of_a_wrong_type_is_not_tried(small_batches):
     assert "args[0]=None" not in report.must_raise
 
 
-@pytest.mark.parametrize("made", [{"train": True}, {"device": "cuda"}])
-def test_no_refused_input_is_tried_in_training_and_on_a_gpu(made):
+@pytest.mark.parametrize("options", [{"train": True}, {"device": "cuda"}])
+def test_no_refused_input_is_tried_in_training_and_on_a_gpu(options):
     from types import SimpleNamespace
 
     from recapture.tools.check.derivation import _Examination
 
-    one = object.__new__(_Examination)
-    one.request, one.built = CheckRequest(**made), lambda x: x
+    examination = object.__new__(_Examination)
+    examination.request, examination.built = CheckRequest(**options), lambda x: x
     raised = SimpleNamespace(raised=SimpleNamespace(error=ValueError("x")))
-    assert not one._may_be_refused(lambda: (1,), raised)
-    one.request = CheckRequest()
-    assert one._may_be_refused(lambda: (1,), raised)
+    assert not examination._may_be_refused(lambda: (1,), raised)
+    examination.request = CheckRequest()
+    assert examination._may_be_refused(lambda: (1,), raised)
     for error in (KeyboardInterrupt(), MemoryError(), TypeError("an operand")):
-        assert not one._may_be_refused(lambda: (1,), SimpleNamespace(raised=SimpleNamespace(error=error)))
-    assert not one._may_be_refused(lambda: (1, 2), raised)
+        assert not examination._may_be_refused(lambda: (1,), SimpleNamespace(raised=SimpleNamespace(error=error)))
+    assert not examination._may_be_refused(lambda: (1, 2), raised)
 
 
 def test_an_input_that_kills_eager_is_dropped(served):
@@ -210,7 +210,7 @@ class NeedsMemory:
         for phase, needed in self.needs.items():
             if phase not in preparation.without and needed << 30 > memory:
                 return Ended(1, "memory", -9, phase, None, timeout, memory, "", "", 0)
-        return Prepared(inputs=tuple(one for one in ("zeros", "ones") if one not in preparation.without))
+        return Prepared(inputs=tuple(label for label in ("zeros", "ones") if label not in preparation.without))
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_own_held_out_inputs_keep_their_names(served, user):
 
 def test_a_module_with_weights_is_checked_as_it_is(served):
     model = torch.nn.Sequential(torch.nn.Linear(4, 300), torch.nn.ReLU(), torch.nn.Linear(300, 1000))
-    before = [one.clone() for one in model.parameters()]
+    before = [parameter.clone() for parameter in model.parameters()]
     assert recapture.check(model, torch.ones(2, 4), compilers=["fx"])["fx"].verdict == "pass"
     assert model.training
     assert all(map(torch.equal, before, model.parameters()))
@@ -316,9 +316,9 @@ def test_the_page_escapes_what_it_shows(product):
 
 
 def test_the_command_streams_lines_and_keeps_the_case(served, tmp_path, capsys):
-    kept, page = tmp_path / "kept.py", tmp_path / "page.html"
+    saved, page = tmp_path / "kept.py", tmp_path / "page.html"
     words = [f"{USER}:positive", "--input", "3", "--compiler", "jit.trace", "--compiler", "fx"]
-    assert _run(["check", *words, "--fail-on", "silently_wrong", "--save", str(kept), "--html", str(page)]) == 1
+    assert _run(["check", *words, "--fail-on", "silently_wrong", "--save", str(saved), "--html", str(page)]) == 1
     out = capsys.readouterr().out.splitlines()
     assert sorted(line.split()[0] for line in out[:2]) == ["fx", "jit.trace"]
     assert out[3].startswith("own_code.py:positive on torch ")
@@ -326,17 +326,17 @@ def test_the_command_streams_lines_and_keeps_the_case(served, tmp_path, capsys):
     assert "silently wrong under jit.trace; not usable under fx" in " ".join(map(str.strip, out[3:5]))
     assert max(map(len, out)) <= 80
     assert page.read_text().startswith("<!doctype html>")
-    again = _run(["run", str(kept), "--compiler", "jit.trace", "--results", str(tmp_path / "results")])
+    again = _run(["run", str(saved), "--compiler", "jit.trace", "--results", str(tmp_path / "results")])
     assert again == 0
     assert "1 specialized" in capsys.readouterr().out
 
 
 def test_json_has_the_same_facts(served, capsys):
     assert _run(["check", f"{USER}:plain", "--input", "4x3", "--input", "3x2", "--compiler", "fx", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["rows"][0]["verdict"] == "pass"
-    assert found["version"] == 1
-    assert found["sentence"].endswith("right under fx")
+    document = json.loads(capsys.readouterr().out)
+    assert document["rows"][0]["verdict"] == "pass"
+    assert document["version"] == 1
+    assert document["sentence"].endswith("right under fx")
 
 
 def test_the_speed_is_said_with_its_interval_and_may_be_inconclusive(served, monkeypatch, capsys):
@@ -351,10 +351,10 @@ def test_the_speed_is_said_with_its_interval_and_may_be_inconclusive(served, mon
     monkeypatch.setattr(case_speeds, "speedups_of", measured)
     words = [f"{USER}:plain", "--input", "4x3", "--input", "3x2", "--compiler", "jit.trace", "--compiler", "eager"]
     assert _run(["check", *words, "--compiler", "fx", "--time"]) == 0
-    shown = capsys.readouterr()
-    assert "jit.trace          1.50× as fast as eager [1.40, 1.60]\n" in shown.out
-    assert "eager              inconclusive: 1.00× as fast as eager [0.90, 1.10], no difference shown\n" in shown.out
-    assert "fx was not timed: it is late" in shown.err
+    captured = capsys.readouterr()
+    assert "jit.trace          1.50× as fast as eager [1.40, 1.60]\n" in captured.out
+    assert "eager              inconclusive: 1.00× as fast as eager [0.90, 1.10], no difference shown\n" in captured.out
+    assert "fx was not timed: it is late" in captured.err
 
 
 @pytest.mark.serial

@@ -71,12 +71,17 @@ VALUE = Difference(input="held_out[0]", where="result", kind="value")
 
 
 def test_a_wrong_value_behind_a_lost_side_effect_is_shown_and_has_its_advice():
-    both = row_of(recorded("jit.trace", Verdict.WRONG, input="example", differences=(EFFECT, VALUE)), BATCHES)
-    assert both.reason == "state.calls: mutation (and 1 more, also value); on batch=1, result: value"
-    assert both.advice.startswith("a side effect is lost or done at capture: return the new value")
-    assert "; it recorded the path and sizes of the example, and batch=1 needs others" in both.advice
-    one = row_of(recorded("jit.trace", Verdict.WRONG, input="example", differences=(EFFECT,)), BATCHES)
-    assert (one.reason, one.advice) == ("state.calls: mutation", both.advice.partition("; it recorded")[0])
+    effect_and_value = row_of(
+        recorded("jit.trace", Verdict.WRONG, input="example", differences=(EFFECT, VALUE)), BATCHES
+    )
+    assert effect_and_value.reason == "state.calls: mutation (and 1 more, also value); on batch=1, result: value"
+    assert effect_and_value.advice.startswith("a side effect is lost or done at capture: return the new value")
+    assert "; it recorded the path and sizes of the example, and batch=1 needs others" in effect_and_value.advice
+    effect_alone = row_of(recorded("jit.trace", Verdict.WRONG, input="example", differences=(EFFECT,)), BATCHES)
+    assert (effect_alone.reason, effect_alone.advice) == (
+        "state.calls: mutation",
+        effect_and_value.advice.partition("; it recorded")[0],
+    )
 
 
 def test_a_call_that_leaves_arguments_to_their_defaults_is_told_to_give_them():
@@ -111,7 +116,7 @@ def test_the_inputs_in_words(refused, tried, text):
 
 
 @pytest.mark.parametrize(
-    ("ran", "text"),
+    ("compilers", "text"),
     [
         ((), "report it upstream"),
         (("compile",), "report it upstream"),
@@ -122,8 +127,8 @@ def test_the_inputs_in_words(refused, tried, text):
         ),
     ],
 )
-def test_only_compilers_that_ran_are_compared(ran, text):
-    assert advice(recorded("compile", Verdict.WRONG, input="example"), compilers=ran) == text
+def test_only_compilers_that_ran_are_compared(compilers, text):
+    assert advice(recorded("compile", Verdict.WRONG, input="example"), compilers=compilers) == text
 
 
 @pytest.mark.parametrize(

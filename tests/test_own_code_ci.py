@@ -35,7 +35,7 @@ def test_junit_counts_each_compiler_once():
         "skipped": "1",
         "time": "1.500",
     }
-    outcomes = {one.get("name"): [child.tag for child in one] for one in suite.iter("testcase")}
+    outcomes = {testcase.get("name"): [child.tag for child in testcase] for testcase in suite.iter("testcase")}
     assert outcomes == {"fx": [], "jit.trace": ["failure"], "export": ["error"], "onnx": ["skipped"]}
     failure = suite.find("testcase/failure")
     assert failure.get("type") == "specialized"

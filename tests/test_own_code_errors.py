@@ -36,7 +36,7 @@ def test_bad_usage_is_one_line(words, complaint, capsys):
 
 
 @pytest.mark.parametrize(
-    ("target", "given", "complaint"),
+    ("target", "inputs", "complaint"),
     [
         ("plane", ["3"], "has no 'plane'; did you mean 'plain'?"),
         (
@@ -49,9 +49,9 @@ def test_bad_usage_is_one_line(words, complaint, capsys):
         ("number", ["3"], "number is an object of type int: a target is a function or a torch.nn.Module"),
     ],
 )
-def test_a_target_that_cannot_be_checked_is_one_line(served, target, given, complaint):
+def test_a_target_that_cannot_be_checked_is_one_line(served, target, inputs, complaint):
     with pytest.raises(UsageError) as caught:
-        checked(target, *given, compilers=("fx",))
+        checked(target, *inputs, compilers=("fx",))
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -88,9 +88,9 @@ def test_a_result_of_an_own_class_is_told_with_what_to_return_instead(served, tm
 def test_the_packages_that_a_target_asks_for_are_imported_before_a_fork(served, tmp_path):
     path = tmp_path / "theirs.py"
     path.write_text("def f(x):\n    return x\n\n\ndef make():\n    import yaml\n\n    return f\n\n\nmake()\n")
-    kept = []
-    checked("f", "2", place=path, compilers=("fx",), case=kept.append)
-    assert [line.strip() for line in kept[0].splitlines() if "yaml" in line] == ["import yaml  # noqa: F401"]
+    saved = []
+    checked("f", "2", place=path, compilers=("fx",), case=saved.append)
+    assert [line.strip() for line in saved[0].splitlines() if "yaml" in line] == ["import yaml  # noqa: F401"]
 
 
 def test_what_is_no_function_of_its_inputs_is_one_line(served, tmp_path):
@@ -128,10 +128,10 @@ def test_a_file_that_cannot_be_imported_is_named(served, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "other"), [("inductor", "compile"), ("TorchScript", "jit.script"), ("dynamo", "compile:eager")]
+    ("name", "alias"), [("inductor", "compile"), ("TorchScript", "jit.script"), ("dynamo", "compile:eager")]
 )
-def test_names_that_compilers_have_elsewhere_are_known(name, other):
-    with pytest.raises(UsageError, match=f"unknown compiler '{name}'; here it is '{other}'"):
+def test_names_that_compilers_have_elsewhere_are_known(name, alias):
+    with pytest.raises(UsageError, match=f"unknown compiler '{name}'; here it is '{alias}'"):
         compilers_of_check((name,), CheckRequest())
 
 

@@ -297,7 +297,7 @@ def test_two_tensors_become_one_under_train(served):
 
 
 @pytest.mark.parametrize(
-    ("name", "inputs", "example", "asked", "compared"),
+    ("name", "inputs", "example", "gradients", "compared"),
     [
         ("doubled", ("4",), None, True, True),
         ("NoParameters", ("4",), None, True, True),
@@ -313,11 +313,11 @@ def test_two_tensors_become_one_under_train(served):
     ],
 )
 def test_inputs_ask_for_gradients_and_it_is_said_where_none_are_compared(
-    served, name, inputs, example, asked, compared
+    served, name, inputs, example, gradients, compared
 ):
     fields = {} if example is None else {"inputs_from": (str(FURTHER), example)}
     prepared = examined(served, name, *inputs, train=True, derive=False, **fields)
-    assert prepared.calling.get("gradients") is asked
+    assert prepared.calling.get("gradients") is gradients
     assert (not prepared.remarks) is compared
     assert compared or "--train compares no gradients" in prepared.remarks[0]
 
@@ -342,11 +342,11 @@ def test_overlapping_arguments_are_tried(served):
 
 def test_one_tensor_given_twice_stays_one():
     x = torch.rand(3)
-    made = variants((x, x))
+    makers = variants((x, x))
     for name in ("negated", "batch=1", "zeros", "large"):
-        first, second = made[name]()
+        first, second = makers[name]()
         assert first is second, name
-    first, second = made["args[0] negated"]()
+    first, second = makers["args[0] negated"]()
     assert first is not second
 
 
@@ -359,10 +359,10 @@ def test_arguments_overlap_where_they_can():
         (((), (4,)), False),
     ):
         args = tuple(torch.rand(shape) for shape in shapes)
-        made = variants(args)
-        assert ("args[1] overlaps args[0]" in made) is overlapping
+        makers = variants(args)
+        assert ("args[1] overlaps args[0]" in makers) is overlapping
         if overlapping:
-            first, second = made["args[1] overlaps args[0]"]()
+            first, second = makers["args[1] overlaps args[0]"]()
             assert [tuple(first.shape), tuple(second.shape)] == list(shapes)
             before = second.clone()
             first.fill_(9)
@@ -391,8 +391,8 @@ def test_multiples_of_the_size_are_tried(served):
     ],
 )
 def test_every_dimension_is_doubled(shape, name, expected):
-    (made,) = variants((torch.rand(shape),))[name]()
-    assert tuple(made.shape) == expected
+    (variant,) = variants((torch.rand(shape),))[name]()
+    assert tuple(variant.shape) == expected
 
 
 def test_two_numbers_are_changed_together(served):
@@ -434,9 +434,9 @@ class Tagged(torch.Tensor):
 def test_tensors_of_a_subclass_are_derived():
     x = torch.arange(6.0).reshape(2, 3).as_subclass(Tagged)
     x.tag = "mine"
-    made = variants((x,))
-    assert {"batch=1", "negated", "zeros", "last dimension=4", "non-contiguous"} <= made.keys()
-    (negated,) = made["negated"]()
+    makers = variants((x,))
+    assert {"batch=1", "negated", "zeros", "last dimension=4", "non-contiguous"} <= makers.keys()
+    (negated,) = makers["negated"]()
     assert type(negated) is Tagged
     assert negated.tag == "mine"
     assert negated.tolist() == (-x).tolist()

@@ -20,21 +20,24 @@ from recapture.tools.upgrade.package_versions import releases_from
 @pytest.fixture
 def planted(tmp_path, monkeypatch):
     """Images whose package ``demo`` has version 2, and an index in a folder that has it from 1.0 to 4.0rc1."""
-    found = PlantedImages(tmp_path)
-    monkeypatch.setattr("recapture.machine.pins.docker_directory", lambda: found.docker)
-    lock = found.docker / "locks" / "a.txt"
+    images = PlantedImages(tmp_path)
+    monkeypatch.setattr("recapture.machine.pins.docker_directory", lambda: images.docker)
+    lock = images.docker / "locks" / "a.txt"
     lock.write_text(lock.read_text() + "demo==2.0\n")
     folder = tmp_path / "index" / "demo"
     folder.mkdir(parents=True)
-    wheels = [wheel(folder, "demo", one) for one in ("1.0", "1.5", "2.0", "2.1", "2.10", "3.0", "4.0rc1")]
-    hashes = [hashlib.sha256(one.read_bytes()).hexdigest() for one in wheels]
-    links = [f'<a href="{one.name}#sha256={digest}">{one.name}</a>' for one, digest in zip(wheels, hashes, strict=True)]
+    wheels = [wheel(folder, "demo", version) for version in ("1.0", "1.5", "2.0", "2.1", "2.10", "3.0", "4.0rc1")]
+    hashes = [hashlib.sha256(wheel_path.read_bytes()).hexdigest() for wheel_path in wheels]
+    links = [
+        f'<a href="{wheel_path.name}#sha256={digest}">{wheel_path.name}</a>'
+        for wheel_path, digest in zip(wheels, hashes, strict=True)
+    ]
     (folder / "index.html").write_text(f"<!DOCTYPE html><html><body>{' '.join(links)}</body></html>")
     settings = tmp_path / "uv.toml"
     settings.write_text(f'[[index]]\nurl = "{folder.parent.as_uri()}"\ndefault = true\n')
     monkeypatch.setenv("UV_CONFIG_FILE", str(settings))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    return found
+    return images
 
 
 def wheel(folder, name, version):
@@ -49,7 +52,7 @@ def wheel(folder, name, version):
 
 
 def versions(wanted):
-    return [one.version for one in releases_from(find_image("a"), wanted)]
+    return [release.version for release in releases_from(find_image("a"), wanted)]
 
 
 def test_the_versions_go_from_the_one_after_the_images_own_to_the_one_named(planted):
@@ -95,7 +98,9 @@ class Search:
         self.folder, self.capsys = folder, capsys
         self.ran: list[int] = []
         self.broken: set[int] = set()
-        releases = [package_versions.PackageRelease("scipy", str(one), f"scipy=={one}\n") for one in range(1, 8)]
+        releases = [
+            package_versions.PackageRelease("scipy", str(number), f"scipy=={number}\n") for number in range(1, 8)
+        ]
         monkeypatch.setattr(bisect_command, "releases_from", lambda image, wanted: releases)
         plant_runs(monkeypatch, self.run)
 

@@ -16,11 +16,11 @@ SIZE = 16 * HUGE
 def huge_pages(block: bytearray) -> int:
     """Bytes in huge pages of the mapping that holds a block of memory."""
     address = ctypes.addressof(ctypes.c_char.from_buffer(block))
-    here = False
+    in_block = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
-        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
-            here = int(found[1], 16) <= address < int(found[2], 16)
-        elif here and line.startswith("AnonHugePages:"):
+        if match := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            in_block = int(match[1], 16) <= address < int(match[2], 16)
+        elif in_block and line.startswith("AnonHugePages:"):
             return int(line.split()[1]) * 1024
     raise AssertionError("the block is nowhere")
 

@@ -15,7 +15,7 @@ from recapture.judge.perturbation import perturbed
 from recapture.torch_api.compat import dispatch_mode
 
 NOISE = Path(__file__).parent / "resources" / "noise.py"
-OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]
+OTHER_PYTHONS = [python for python in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if python]
 
 
 def randn(*shape, seed=0):
@@ -23,17 +23,17 @@ def randn(*shape, seed=0):
 
 
 def runs(call, count=8):
-    found = []
+    results = []
     for number in range(count):
         with perturbed(number):
-            found.append(call())
-    return found
+            results.append(call())
+    return results
 
 
 def spread(call):
     """The largest relative deviation of a float result in eight perturbed runs from eager, for each element."""
     eager = call().detach()
-    apart = torch.stack([(one.detach().double() - eager.double()).abs() for one in runs(call)]).amax(0)
+    apart = torch.stack([(result.detach().double() - eager.double()).abs() for result in runs(call)]).amax(0)
     return apart / eager.double().abs().clamp(min=1e-30)
 
 
@@ -129,10 +129,12 @@ def test_fused_attention_rounds_its_probabilities_to_the_half_type():
 
     def apart(dtype):
         """Median deviation of results that are near zero, relative to the terms that cancel there."""
-        found = torch.stack(runs(lambda: functional.scaled_dot_product_attention(*(one.to(dtype) for one in inputs))))
-        small = found[0].abs() < 0.05
+        results = torch.stack(
+            runs(lambda: functional.scaled_dot_product_attention(*(tensor.to(dtype) for tensor in inputs)))
+        )
+        small = results[0].abs() < 0.05
         assert small.sum() > 20
-        return float((found - found[0]).abs().amax(0)[small].median())
+        return float((results - results[0]).abs().amax(0)[small].median())
 
     assert 2**-12 < apart(torch.bfloat16) < 2**-8
     assert 0 < apart(torch.float32) < 2**-18
@@ -163,14 +165,14 @@ EXACT = {
 @pytest.mark.parametrize("name", EXACT)
 def test_what_is_exact_does_not_move(name):
     eager = EXACT[name]()
-    for one in runs(EXACT[name]):
-        torch.testing.assert_close(one, eager, rtol=0, atol=0, equal_nan=True)
+    for result in runs(EXACT[name]):
+        torch.testing.assert_close(result, eager, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["a sum", "a gradient", "an optimizer", "numpy"])
 def test_the_noise_follows_from_the_seed(name):
     assert torch.equal(runs(ROUNDED[name], 1)[0], runs(ROUNDED[name], 1)[0])
-    assert len({tuple(one.flatten().tolist()) for one in runs(ROUNDED[name])}) > 1
+    assert len({tuple(result.flatten().tolist()) for result in runs(ROUNDED[name])}) > 1
 
 
 def test_random_numbers_of_the_case_stay_the_same():
@@ -181,9 +183,9 @@ def test_random_numbers_of_the_case_stay_the_same():
 
     eager = draw()
     state = torch.get_rng_state()
-    for found in runs(draw):
-        assert torch.equal(found[0], eager[0])
-        assert torch.equal(found[1], eager[1])
+    for drawn in runs(draw):
+        assert torch.equal(drawn[0], eager[0])
+        assert torch.equal(drawn[1], eager[1])
         assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -211,8 +213,8 @@ def test_a_sum_varies_as_much_as_orders_of_summation_do():
     lanes = torch.zeros(16)
     for row in x.view(-1, 16):
         lanes += row
-    apart = max(abs(float(one - x.sum())) for one in [*orders, lanes.sum()])
-    assert max(abs(float(one - x.sum())) for one in runs(x.sum)) > apart / 3
+    apart = max(abs(float(total - x.sum())) for total in [*orders, lanes.sum()])
+    assert max(abs(float(total - x.sum())) for total in runs(x.sum)) > apart / 3
 
 
 def test_a_subclass_that_wraps_tensors_is_perturbed_inside():
@@ -226,10 +228,10 @@ def test_a_subclass_that_wraps_tensors_is_perturbed_inside():
 
         @classmethod
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-            bare = [one.inner if isinstance(one, Wrapped) else one for one in args]
+            bare = [value.inner if isinstance(value, Wrapped) else value for value in args]
             return Wrapped(func(*bare, **(kwargs or {})))
 
-    assert len({tuple(one.inner.tolist()) for one in runs(lambda: Wrapped(X) * 1.1)}) > 1
+    assert len({tuple(result.inner.tolist()) for result in runs(lambda: Wrapped(X) * 1.1)}) > 1
 
 
 def test_an_operator_of_the_user_runs_once():
@@ -242,9 +244,9 @@ def test_an_operator_of_the_user_runs_once():
         return x * 2.2
 
     library.impl("twice", twice, "CPU")
-    found = runs(lambda: torch.ops.recapture_test_perturbation.twice(X))
-    assert len(calls) == len(found)
-    assert len({tuple(one.tolist()) for one in found}) > 1
+    results = runs(lambda: torch.ops.recapture_test_perturbation.twice(X))
+    assert len(calls) == len(results)
+    assert len({tuple(result.tolist()) for result in results}) > 1
 
 
 def test_an_operator_that_calls_functions_is_perturbed_as_a_whole():
@@ -253,9 +255,9 @@ def test_an_operator_that_calls_functions_is_perturbed_as_a_whole():
     def call():
         return cond(torch.tensor(True), lambda x: (x.sin(), x.round()), lambda x: (x.cos(), x), (X,))
 
-    found = runs(call)
-    assert len({tuple(one[0].tolist()) for one in found}) > 1
-    assert all(torch.equal(one[1], X.round()) for one in found)
+    results = runs(call)
+    assert len({tuple(result[0].tolist()) for result in results}) > 1
+    assert all(torch.equal(result[1], X.round()) for result in results)
 
 
 def test_tensors_without_numbers_stay_so():

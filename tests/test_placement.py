@@ -35,7 +35,7 @@ def placed(request):
     def run(make):
         args = placement.arguments(make, device, roomy=roomy)
         with ignoring_subclasses():
-            assert all(one.device.type == device for one in args)
+            assert all(tensor.device.type == device for tensor in args)
         return args
 
     return run
@@ -46,8 +46,8 @@ def address(tensor):
 
 
 def test_without_a_move_the_arguments_are_those_of_the_factory():
-    made = ([torch.ones(2)], {"a": torch.ones(3)})
-    assert placement.arguments(lambda: made, "cpu") is made
+    arguments = ([torch.ones(2)], {"a": torch.ones(3)})
+    assert placement.arguments(lambda: arguments, "cpu") is arguments
 
 
 def test_views_of_one_storage_stay_views_of_one_storage(placed):
@@ -56,10 +56,10 @@ def test_views_of_one_storage_stay_views_of_one_storage(placed):
         return base, base.t(), base[1:, :2], base[2], base
 
     args = placed(make)
-    for one, two in zip(args, make(), strict=True):
-        assert torch.equal(one.cpu(), two)
-        assert (one.stride(), one.storage_offset()) == (two.stride(), two.storage_offset())
-    assert len({address(one) for one in args}) == 1
+    for moved, original in zip(args, make(), strict=True):
+        assert torch.equal(moved.cpu(), original)
+        assert (moved.stride(), moved.storage_offset()) == (original.stride(), original.storage_offset())
+    assert len({address(tensor) for tensor in args}) == 1
     assert args[0] is args[4]
     assert args[1]._base is args[2]._base is args[0]._base
     args[0].mul_(2)
@@ -105,7 +105,7 @@ def test_conjugate_and_negative_bits_are_kept(placed):
         return number, number.conj(), number.conj().imag, torch.tensor([3 + 4j]).conj()
 
     number, conjugate, imaginary, alone = placed(make)
-    assert [one.is_conj() for one in (number, conjugate, alone)] == [False, True, True]
+    assert [tensor.is_conj() for tensor in (number, conjugate, alone)] == [False, True, True]
     assert imaginary.is_neg()
     assert (conjugate.item(), imaginary.item(), alone.item()) == (1 - 2j, -2, 3 - 4j)
     number.fill_(5 + 6j)
@@ -135,9 +135,13 @@ def test_a_gradient_flows_through_a_view_of_a_leaf(placed):
     leaf, view, detached, unrecorded = placed(make)
     assert not view.is_leaf
     assert view._base is leaf
-    assert len({address(one) for one in (leaf, view, detached, unrecorded)}) == 1
-    for one, two in zip((leaf, view, detached, unrecorded), make(), strict=True):
-        assert (one.is_leaf, one.requires_grad, one._is_view()) == (two.is_leaf, two.requires_grad, two._is_view())
+    assert len({address(tensor) for tensor in (leaf, view, detached, unrecorded)}) == 1
+    for moved, original in zip((leaf, view, detached, unrecorded), make(), strict=True):
+        assert (moved.is_leaf, moved.requires_grad, moved._is_view()) == (
+            original.is_leaf,
+            original.requires_grad,
+            original._is_view(),
+        )
     assert unrecorded._base is leaf
     (view * 3).sum().backward()
     assert leaf.grad.tolist() == [3, 3, 0, 0]
@@ -170,13 +174,13 @@ def test_a_computed_argument_has_a_gradient_function_that_reaches_the_leaf(place
 
 def test_gradients_of_computed_arguments_can_be_asked_for_one_by_one(placed):
     def make():
-        leaf, other = torch.ones(2, requires_grad=True), torch.full((2,), 5.0, requires_grad=True)
-        return leaf, leaf * other, (leaf * 7)[:1]
+        leaf, factor = torch.ones(2, requires_grad=True), torch.full((2,), 5.0, requires_grad=True)
+        return leaf, leaf * factor, (leaf * 7)[:1]
 
     leaf, product, view = placed(make)
     assert not view.is_leaf
     grads = torch.autograd.grad((product.sum() * 2 + view.sum()), [leaf, product, view])
-    assert [one.tolist() for one in grads] == [[17, 10], [2, 2], [1]]
+    assert [gradient.tolist() for gradient in grads] == [[17, 10], [2, 2], [1]]
 
 
 def test_a_computed_argument_whose_leaf_is_no_argument_has_a_gradient(placed):
@@ -195,13 +199,13 @@ def test_gradients_and_hooks_are_kept(placed):
         leaf = torch.ones(2, requires_grad=True)
         leaf.grad = torch.full((2,), 4.0)
         leaf.register_hook(called.append)
-        kept = leaf * 2
-        kept.retain_grad()
-        return leaf, kept
+        product = leaf * 2
+        product.retain_grad()
+        return leaf, product
 
-    leaf, kept = placed(make)
+    leaf, product = placed(make)
     assert leaf.grad.device == leaf.device
-    assert kept.retains_grad
+    assert product.retains_grad
     leaf.sum().backward()
     assert leaf.grad.tolist() == [5, 5]
     assert len(called) == 1
@@ -215,7 +219,7 @@ def test_inference_tensors_stay_inference_tensors(placed):
 
     args = placed(make)
     with ignoring_subclasses():
-        assert all(one.is_inference() for one in args)
+        assert all(tensor.is_inference() for tensor in args)
     assert address(args[1]) == address(args[2])
     assert not placed(lambda: (torch.ones(3),))[0].is_inference()
 
@@ -292,7 +296,7 @@ def test_sparse_quantized_and_nested_tensors_arrive(placed):
     (values,) = placed(lambda: (torch.eye(3).to_sparse().values(),))  # a view of something that has no strides
     assert values.tolist() == [1, 1, 1]
     (nested,) = placed(lambda: (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),))
-    assert [one.shape[0] for one in nested.unbind()] == [2, 3]
+    assert [part.shape[0] for part in nested.unbind()] == [2, 3]
 
 
 def test_tensors_of_another_device_and_arrays_are_left_alone():
@@ -310,10 +314,10 @@ def test_the_placed_tensors_have_no_values_of_the_cpu_where_the_device_has_none(
         return leaf, leaf[1:], leaf * 2, [torch.nn.Linear(2, 2)]
 
     leaf, view, computed, (module,) = placement.arguments(make, "meta")
-    assert {one.device.type for one in (leaf, view, computed, *module.parameters())} == {"meta"}
+    assert {tensor.device.type for tensor in (leaf, view, computed, *module.parameters())} == {"meta"}
     assert (leaf.is_leaf, view._base is leaf, computed.is_leaf) == (True, True, False)
     assert list(map(type, module.parameters())) == [torch.nn.Parameter] * 2
-    assert [one.requires_grad for one in (leaf, view, computed)] == [True] * 3
+    assert [tensor.requires_grad for tensor in (leaf, view, computed)] == [True] * 3
 
 
 def test_an_input_that_is_read_unchecked_has_room_behind_it():
@@ -347,9 +351,18 @@ def doubled(value):
 
 
 def test_tensors_are_replaced_wherever_they_are():
-    one = torch.ones(1)
-    slotted = Slotted(one)
-    value = (one, [one, {"k": (one, 3)}], Pair(one, "s"), Box(one), slotted, {one}, deque([one]), frozenset([one]))
+    tensor = torch.ones(1)
+    slotted = Slotted(tensor)
+    value = (
+        tensor,
+        [tensor, {"k": (tensor, 3)}],
+        Pair(tensor, "s"),
+        Box(tensor),
+        slotted,
+        {tensor},
+        deque([tensor]),
+        frozenset([tensor]),
+    )
     changed = doubled(value)
     two = changed[0]
     assert two.item() == 2
@@ -361,10 +374,10 @@ def test_tensors_are_replaced_wherever_they_are():
 
 
 def test_tensors_in_functions_are_replaced():
-    one = torch.ones(1)
+    tensor = torch.ones(1)
 
     def nested():
-        return one
+        return tensor
 
     inner, method, partial = doubled((nested, Slotted(torch.ones(1)).method, functools.partial(max, torch.ones(1))))
     assert inner is nested
@@ -378,12 +391,12 @@ def test_an_object_without_tensors_is_the_same_object():
 
 
 def test_what_is_given_twice_or_contains_itself_stays_so():
-    one = [torch.ones(1)]
-    one.append(one)
-    first, second, nested = doubled((one, one, {"again": one}))
-    assert first is second is nested["again"] is one
-    assert one[1] is one
-    assert one[0].item() == 2
+    cyclic = [torch.ones(1)]
+    cyclic.append(cyclic)
+    first, second, nested = doubled((cyclic, cyclic, {"again": cyclic}))
+    assert first is second is nested["again"] is cyclic
+    assert cyclic[1] is cyclic
+    assert cyclic[0].item() == 2
 
 
 def test_a_packed_sequence_keeps_its_sizes():

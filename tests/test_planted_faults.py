@@ -18,20 +18,20 @@ BUGS = Path(__file__).parent / "resources" / "stages" / "inductor_bugs.py"
 
 
 @pytest.fixture(scope="module")
-def found():
+def planted_results():
     """The records of all planted faults, with their stages, and what was tried."""
     return locate(FAULTS)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.cell.rsplit("::", 1)[-1])
-def test_a_planted_fault_has_the_verdict_the_stage_and_the_part_that_were_planted(fault, found):
-    records, staged = found
+def test_a_planted_fault_has_the_verdict_the_stage_and_the_part_that_were_planted(fault, planted_results):
+    records, staged = planted_results
     assert located(fault, records[fault.cell]), staged.get(fault.cell)
 
 
-def test_the_backends_name_the_component_that_fails(found):
+def test_the_backends_name_the_component_that_fails(planted_results):
     """The prefixes that were run of the tutorial's function: right up to the decompositions, wrong with Inductor."""
-    report = found[1]["inductor::of_floats::neg-doubled"].report
+    report = planted_results[1]["inductor::of_floats::neg-doubled"].report
     assert [step.outcome for step in report.steps[:2]] == ["right", "right"]
     assert report.stage.name == "inductor"
 

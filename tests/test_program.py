@@ -26,9 +26,9 @@ def test_the_callers_directory_comes_last(tmp_path):
 
 
 def test_this_package_runs_even_if_another_copy_is_installed(tmp_path):
-    other = tmp_path / "recapture"
-    other.mkdir()
-    (other / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    other_copy = tmp_path / "recapture"
+    other_copy.mkdir()
+    (other_copy / "__init__.py").write_text("raise SystemExit('the wrong one')")
     (tmp_path / "shows.py").write_text("import recapture.cases.case\nprint(recapture.__file__)\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = program.command("shows")
@@ -79,8 +79,8 @@ def test_what_lies_in_the_callers_directory_is_not_installed(tmp_path):
     (tmp_path / "shows.py").write_text(
         "from recapture.machine.describe import installed_packages\nprint('mine' in installed_packages(), 'torch' in installed_packages())\n"
     )
-    for path, shown in (("", "False True"), (str(tmp_path), "True True")):
+    for path, expected in (("", "False True"), (str(tmp_path), "True True")):
         environment = {**os.environ, "PYTHONPATH": path}
         command = program.command("shows")
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.stdout.strip() == shown, done.stderr
+        assert done.stdout.strip() == expected, done.stderr

@@ -22,12 +22,12 @@ HOOKS = (REPOSITORY / ".pre-commit-config.yaml").read_text(encoding="utf-8")
 
 def test_the_layers_that_contributors_read_of_are_those_of_the_import_contract():
     (contract,) = [
-        one
-        for one in read_toml(REPOSITORY / "pyproject.toml")["tool"]["importlinter"]["contracts"]
-        if one["type"] == "layers"
+        table
+        for table in read_toml(REPOSITORY / "pyproject.toml")["tool"]["importlinter"]["contracts"]
+        if table["type"] == "layers"
     ]
-    (written,) = re.findall(r"^\w+(?: → \w+)+$", CONTRIBUTING, re.MULTILINE)
-    assert written.split(" → ") == [
+    (layers,) = re.findall(r"^\w+(?: → \w+)+$", CONTRIBUTING, re.MULTILINE)
+    assert layers.split(" → ") == [
         layer.removeprefix("recapture.") for layer in contract["layers"] if layer != "recapture.tools"
     ]
 
@@ -63,10 +63,13 @@ def test_contributors_read_of_the_steps_that_gate_a_change():
 def test_the_docstring_of_the_noxfile_names_every_session():
     module = ast.parse((REPOSITORY / "noxfile.py").read_text(encoding="utf-8"))
     sessions = {
-        next((ast.literal_eval(word.value) for word in getattr(mark, "keywords", ()) if word.arg == "name"), one.name)
-        for one in module.body
-        if isinstance(one, ast.FunctionDef)
-        for mark in one.decorator_list
+        next(
+            (ast.literal_eval(word.value) for word in getattr(mark, "keywords", ()) if word.arg == "name"),
+            function.name,
+        )
+        for function in module.body
+        if isinstance(function, ast.FunctionDef)
+        for mark in function.decorator_list
         if ast.unparse(mark).startswith("nox.session")
     }
     named = (ast.get_docstring(module) or "").splitlines()[0]
@@ -90,11 +93,11 @@ def test_coverage_is_reported_where_tests_ran(monkeypatch, tmp_path, installs_on
         (tmp_path / "coverage.json").write_text(json.dumps(report))
         return True
 
-    said = []
-    session = SimpleNamespace(cache_dir=tmp_path, run=run, log=said.append)
+    log_lines = []
+    session = SimpleNamespace(cache_dir=tmp_path, run=run, log=log_lines.append)
     runpy.run_path(str(REPOSITORY / "noxfile.py"))["report_coverage"](session)
-    assert (said == []) == installs_only
-    assert installs_only or said[0] == "coverage of recapture/pool: 75% of 4 statements"
+    assert (log_lines == []) == installs_only
+    assert installs_only or log_lines[0] == "coverage of recapture/pool: 75% of 4 statements"
 
 
 def test_the_slow_tests_take_the_same_time_in_every_document():
@@ -107,12 +110,12 @@ def test_the_slow_tests_take_the_same_time_in_every_document():
 def test_what_ci_and_the_hooks_install_is_pinned():
     actions = re.findall(r"uses: (\S+)", WORKFLOW)
     assert actions
-    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one) for one in actions)
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) for action in actions)
     listed = re.findall(r"- ([\w-]+[=<>]\S+)", HOOKS)
-    inline = [one for group in re.findall(r"additional_dependencies: \[(.+)\]", HOOKS) for one in group.split(", ")]
-    tools = [one.strip('"') for one in [*listed, *inline]]
-    assert {"ruff", "mypy", "import-linter"} <= {one.partition("==")[0] for one in tools}
-    assert all(re.fullmatch(r"[\w-]+==[\d.]+", one) for one in tools)
+    inline = [tool for group in re.findall(r"additional_dependencies: \[(.+)\]", HOOKS) for tool in group.split(", ")]
+    tools = [tool.strip('"') for tool in [*listed, *inline]]
+    assert {"ruff", "mypy", "import-linter"} <= {tool.partition("==")[0] for tool in tools}
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+", tool) for tool in tools)
 
 
 def test_the_bake_file_builds_every_image_with_its_pins():
@@ -164,7 +167,9 @@ def test_the_action_and_the_hook_use_options_that_exist():
     from recapture.tools.lint.lint_command import lint_command
 
     action = (REPOSITORY / "action.yml").read_text(encoding="utf-8")
-    known = {name for command in (lint_command, check_command) for one in command.params for name in one.opts}
+    known = {
+        name for command in (lint_command, check_command) for parameter in command.params for name in parameter.opts
+    }
     known |= {"--quiet", "--results", "--output"}  # of pip, and of `recapture data`
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", action)) <= known
     assert "entry: recapture lint" in (REPOSITORY / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")

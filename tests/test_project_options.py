@@ -36,9 +36,9 @@ def upgrade(monkeypatch):
     monkeypatch.setattr(upgrade_command, "Upgrade", plan)
 
     def run(*words):
-        with pytest.raises(Asked) as asked:
+        with pytest.raises(Asked) as caught:
             _run(["upgrade", *words])
-        return asked.value.args[0]
+        return caught.value.args[0]
 
     return run
 
@@ -67,12 +67,12 @@ def test_what_is_typed_takes_the_place_of_what_the_project_says(project, upgrade
 
 def test_the_command_of_a_project_is_not_for_a_cell(project, monkeypatch):
     project('[tool.recapture.bisect]\ncommand = ["pytest", "-q"]\n')
-    asked = []
-    monkeypatch.setattr(bisect_command, "bisect_words", lambda words, *rest, **more: asked.append(words))
+    commands = []
+    monkeypatch.setattr(bisect_command, "bisect_words", lambda words, *arguments, **more: commands.append(words))
     assert _run(["bisect", "types::c::fx", "--no-run"]) in (0, 2)
-    assert asked == []
+    assert commands == []
     assert _run(["bisect"]) == 0
-    assert asked == [("pytest", "-q")]
+    assert commands == [("pytest", "-q")]
 
 
 def test_arguments_flags_and_lists_are_set_as_well(project, capsys):

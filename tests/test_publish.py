@@ -72,7 +72,7 @@ def test_an_attempt_that_is_killed_after_the_rename_has_published(planted, folde
     before = published_rows(folder)
     assert len(before) == 2
     assert planted.run("--shard", "1/2", "--publish", folder)[0] == 0
-    assert len(planted.asked()) == 1, "nothing ran again"
+    assert len(planted.arguments_of_runs()) == 1, "nothing ran again"
     assert published_rows(folder) == before
 
 

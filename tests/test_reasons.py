@@ -55,12 +55,12 @@ VALUE = difference("held_out[0]", "result", "value", "1 of 2 elements differ: ea
 
 @pytest.mark.parametrize("directory", find_results(COMMITTED), ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_every_committed_cell_that_is_not_right_has_a_reason(directory):
-    records, found = committed(directory)
-    bad = [one for one in records if one.verdict not in RIGHT]
-    for one in bad:
-        assert found[one.key].kind in KINDS_OF_REASONS, one.cell
-        assert len(str(found[one.key])) > 20, one.cell
-    quoted = [one.cell for one in bad if found[one.key].kind == "message"]
+    records, reasons_by_key = committed(directory)
+    bad = [row for row in records if row.verdict not in RIGHT]
+    for row in bad:
+        assert reasons_by_key[row.key].kind in KINDS_OF_REASONS, row.cell
+        assert len(str(reasons_by_key[row.key])) > 20, row.cell
+    quoted = [row.cell for row in bad if reasons_by_key[row.key].kind == "message"]
     assert len(quoted) <= max(1, len(bad) * 0.02), quoted  # results of few suites have few cells
     assert not (directory == TORCH_2_11 and quoted)
 
@@ -108,9 +108,9 @@ EXPECTED = {
 
 @pytest.mark.parametrize("cell", EXPECTED)
 def test_a_committed_cell_is_explained(cell):
-    records, found = committed(TORCH_2_11)
-    (one,) = (row for row in records if row.cell == cell)
-    reason = found[one.key]
+    records, reasons_by_key = committed(TORCH_2_11)
+    (cell_record,) = (row for row in records if row.cell == cell)
+    reason = reasons_by_key[cell_record.key]
     kind, *words = EXPECTED[cell]
     assert reason.kind == kind
     for word in words:
@@ -160,11 +160,11 @@ def test_the_stage_of_a_wrong_compile_cell_is_read_from_the_other_backends():
     assert reason_of(compiled, [other_device]).kind == "compiled"
 
 
-@pytest.mark.parametrize("verdict", [one for one in Verdict if one not in RIGHT])
+@pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict not in RIGHT])
 @pytest.mark.parametrize("compiler", ["eager", "compile", "jit.script", "make_fx", "aoti", "onnx", "users-own"])
 def test_every_verdict_of_every_compiler_has_a_reason(verdict, compiler):
-    one = record(verdict, compiler, **evidence(verdict))
-    assert reason_of(one).kind in KINDS_OF_REASONS
+    cell_record = record(verdict, compiler, **evidence(verdict))
+    assert reason_of(cell_record).kind in KINDS_OF_REASONS
 
 
 def test_a_message_that_no_rule_knows_is_quoted():
@@ -242,12 +242,12 @@ def test_a_refusal_at_capture_is_explained(refusal):
 
 
 def test_a_size_that_stays_static_is_advised_to_be_dynamic_only_where_it_was_not_asked():
-    said = "Guard failed: x.size()[0] == 4"
-    fixed = reason_of(refused("export", said, "AssertionError", "call", "held_out[0]"))
-    asked = reason_of(refused("export:dynamic", said, "AssertionError", "call", "held_out[0]"))
-    assert (fixed.kind, asked.kind) == ("static size", "static size")
+    message = "Guard failed: x.size()[0] == 4"
+    fixed = reason_of(refused("export", message, "AssertionError", "call", "held_out[0]"))
+    dynamic = reason_of(refused("export:dynamic", message, "AssertionError", "call", "held_out[0]"))
+    assert (fixed.kind, dynamic.kind) == ("static size", "static size")
     assert str(fixed).endswith("export it with dynamic shapes")
-    assert str(asked).endswith("was asked to be dynamic")
+    assert str(dynamic).endswith("was asked to be dynamic")
     ranged = reason_of(
         refused("export:dynamic", "Guard failed: x.size()[0] >= 5", "AssertionError", "call", "held_out[0]")
     )
@@ -265,7 +265,7 @@ def test_a_size_that_stays_static_is_advised_to_be_dynamic_only_where_it_was_not
 )  # fmt: skip
 def test_a_gradient_that_capturing_changes_is_told_from_a_value(details, words):
     *metadata, gradient = details
-    differences = [difference("example", "result", "metadata", one) for one in metadata]
+    differences = [difference("example", "result", "metadata", detail) for detail in metadata]
     differences.append(difference("example", "gradients.args[0]", "gradient", gradient))
     reason = reason_of(wrong("make_fx", *differences))
     assert reason.kind == "capture changes it"
@@ -332,11 +332,11 @@ def test_a_message_longer_than_a_run_writes_takes_no_longer_to_read():
             assert reason_of(refused("jit.script", message, phase=phase))
         assert reason_of(record(Verdict.TIMEOUT, error=ErrorInfo("RuntimeError", message, "0123456789")))
         for verdict in Verdict:
-            one = record(verdict, error=ErrorInfo(message, message, "0123456789"), graph_breaks=1)
-            one = msgspec.structs.replace(one, reason=message, break_reasons=[message], notes=[message])
+            cell_record = record(verdict, error=ErrorInfo(message, message, "0123456789"), graph_breaks=1)
+            cell_record = msgspec.structs.replace(cell_record, reason=message, break_reasons=[message], notes=[message])
             differences = [Difference("held_out[0]", message, "value", message)]
-            found = reason_of(msgspec.structs.replace(one, differences=differences, explanation=(message,)))
-            assert (found is None) == (verdict is Verdict.PASS)
+            reason = reason_of(msgspec.structs.replace(cell_record, differences=differences, explanation=(message,)))
+            assert (reason is None) == (verdict is Verdict.PASS)
     assert time.process_time() - began < 5
 
 
@@ -360,24 +360,24 @@ def test_hostile_text_in_a_reason_is_escaped_in_every_report():
 
 
 def test_the_reports_say_why_and_link_what_was_left(tmp_path):
-    one = msgspec.structs.replace(wrong("compile", VALUE), explanation=("1 graph of 2 operators: add, mul",))
-    two = refused("fx", "symbolically traced variables cannot be used as inputs to control flow")
+    first = msgspec.structs.replace(wrong("compile", VALUE), explanation=("1 graph of 2 operators: add, mul",))
+    second = refused("fx", "symbolically traced variables cannot be used as inputs to control flow")
     directory = tmp_path / "torch2.11.0-cu130" / "cpu"
     directory.mkdir(parents=True)
-    assert left_artifacts(directory, [one]) == {}
+    assert left_artifacts(directory, [first]) == {}
     folder = artifacts_folder(directory / ARTIFACTS, "s", "a", "compile")
     folder.mkdir(parents=True)
-    assert left_artifacts(directory, [one, two]) == {}  # not finished: nothing lists what is there
+    assert left_artifacts(directory, [first, second]) == {}  # not finished: nothing lists what is there
     (folder / INDEX).write_text("")
-    left = left_artifacts(directory, [one, two])
+    left = left_artifacts(directory, [first, second])
     assert left == {"s::a::compile": "debug/s/a/compile"}
-    markdown = render_conformance([one, two], None, left)
+    markdown = render_conformance([first, second], None, left)
     assert "why (compile): the compiled call gives another result on held\\_out" not in markdown
     assert "the compiled call gives another result on held_out\\[0\\]" in markdown
     assert "torch reported: 1 graph of 2 operators: add, mul" in markdown
     assert "<p>Why: an `if`, a loop" in markdown
     assert "[`s::a::compile`](debug/s/a/compile/README.md)" in markdown
-    page = render_html([one, two], None, left)
+    page = render_html([first, second], None, left)
     assert "debug/s/a/compile/" in page
     assert '"why":' in page.replace(" ", "").replace("&#34;", '"')
 

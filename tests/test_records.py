@@ -74,7 +74,7 @@ FULL = record(
 
 def test_every_verdict_is_of_one_kind():
     kinds = [RIGHT, SILENTLY_WRONG, FAILING, NOT_RUN]
-    assert sorted(str(one) for kind in kinds for one in kind) == sorted(str(one) for one in Verdict)
+    assert sorted(str(verdict) for kind in kinds for verdict in kind) == sorted(str(verdict) for verdict in Verdict)
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -103,7 +103,7 @@ def test_rows_are_sorted_from_any_order(tmp_path):
     write_jsonl(tmp_path / "2", reversed(rows))
     assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
     read = read_jsonl(tmp_path / "1", Record)
-    assert [(one.case, one.compiler, one.device) for one in read[:2]] == [("a", "c", "cpu"), ("a", "c", "cuda")]
+    assert [(row.case, row.compiler, row.device) for row in read[:2]] == [("a", "c", "cpu"), ("a", "c", "cuda")]
 
 
 def test_a_cell_has_an_address():
@@ -205,7 +205,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert path.read_text() == "old"
     write_atomically(path, b"new")
     assert path.read_text() == "new"
-    assert [one.name for one in tmp_path.iterdir()] == ["f"]
+    assert [file.name for file in tmp_path.iterdir()] == ["f"]
 
 
 def test_written_files_have_the_rights_of_any_other(tmp_path):
@@ -272,7 +272,14 @@ def test_a_record_of_version_1_is_read_with_the_present_names_of_the_kinds(tmp_p
     ]
     (tmp_path / CONFORMANCE).write_text(old_line(*old))
     (row,) = read_conformance(tmp_path)
-    assert [one.kind for one in row.differences] == ["value", "type", "metadata", "mutation", "mutation", "state"]
+    assert [difference.kind for difference in row.differences] == [
+        "value",
+        "type",
+        "metadata",
+        "mutation",
+        "mutation",
+        "state",
+    ]
     assert (row.schema, row.noted, row.notes) == (1, (), tuple(OLD_LINE["notes"]))
 
 
@@ -282,7 +289,7 @@ def test_a_record_of_version_1_is_written_as_version_1(tmp_path):
     first, second = (tmp_path / "new").read_text().splitlines(keepends=True)
     assert first == (tmp_path / "old").read_text()
     assert json.loads(second)["schema"] == SCHEMA_VERSION
-    assert [one.schema for one in read_jsonl(tmp_path / "new", Record)] == [1, SCHEMA_VERSION]
+    assert [row.schema for row in read_jsonl(tmp_path / "new", Record)] == [1, SCHEMA_VERSION]
 
 
 WRONG = record(verdict=Verdict.WRONG, input="example", differences=(Difference("example", "result", "value", ""),))
@@ -331,8 +338,8 @@ def test_impossible_differences_are_refused(tmp_path, change, says):
 
 
 def test_a_callable_that_changed_the_original_is_wrong_whatever_its_calls_did(tmp_path):
-    found = tuple(Difference(label, "result", "value", "") for label in ("held_out[0]", "original"))
-    row = record(verdict=Verdict.WRONG, input="original", differences=found)
+    differences = tuple(Difference(label, "result", "value", "") for label in ("held_out[0]", "original"))
+    row = record(verdict=Verdict.WRONG, input="original", differences=differences)
     write_jsonl(tmp_path / "c.jsonl", [row])
     assert read_jsonl(tmp_path / "c.jsonl", Record) == [row]
     write_jsonl(tmp_path / "c.jsonl", [msgspec.structs.replace(row, input="held_out[0]")])

@@ -137,24 +137,26 @@ def reduced(pool, suite):
     """Reduces a cell of the suite on the shared server."""
 
     def run(cell, advanced=lambda _: None, **options):
-        with open_reduction(f"{suite}::{cell}", ReduceOptions(**{"seconds": 600.0, "jobs": 2, **options}), pool) as one:
-            return one.run(advanced)
+        with open_reduction(
+            f"{suite}::{cell}", ReduceOptions(**{"seconds": 600.0, "jobs": 2, **options}), pool
+        ) as reduction:
+            return reduction.run(advanced)
 
     return run
 
 
 def test_a_program_gets_smaller_and_keeps_its_verdict(reduced):
     sizes = []
-    found = reduced("branch::jit.trace", lambda program: sizes.append(program.size))
-    assert (found.verdict, found.holds, found.ending) == (Verdict.SPECIALIZED, True, "finished")
-    assert found.after.lines <= 9
-    assert found.before.lines >= 14
-    assert found.tries >= len(sizes) > 3
+    outcome = reduced("branch::jit.trace", lambda program: sizes.append(program.size))
+    assert (outcome.verdict, outcome.holds, outcome.ending) == (Verdict.SPECIALIZED, True, "finished")
+    assert outcome.after.lines <= 9
+    assert outcome.before.lines >= 14
+    assert outcome.tries >= len(sizes) > 3
     assert sizes[-1].bytes <= sizes[0].bytes
-    assert found.seconds > 0
-    assert found.case.count("lambda") == 2, "one held-out input reveals it"
-    for gone in ("90", "scale", "numpy", "range", "claims", "unrelated", "compiler"):
-        assert gone not in found.case
+    assert outcome.seconds > 0
+    assert outcome.case.count("lambda") == 2, "one held-out input reveals it"
+    for removed in ("90", "scale", "numpy", "range", "claims", "unrelated", "compiler"):
+        assert removed not in outcome.case
 
 
 @pytest.mark.slow
@@ -166,58 +168,58 @@ def test_what_a_reduction_gives_does_not_depend_on_how_many_tries_run_at_once(re
 
 @pytest.mark.slow
 def test_the_place_of_a_difference_is_kept(reduced):
-    found = reduced("two_results::casts")
-    assert found.holds
-    assert (found.result.differences[0].kind, found.result.differences[0].where) == ("dtype", "result[0][1]")
-    assert found.fault == "wrong: dtype of result[0][1] on example"
+    outcome = reduced("two_results::casts")
+    assert outcome.holds
+    assert (outcome.result.differences[0].kind, outcome.result.differences[0].where) == ("dtype", "result[0][1]")
+    assert outcome.fault == "wrong: dtype of result[0][1] on example"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("cell", "verdict", "said"),
+    ("cell", "verdict", "text"),
     [
         ("branch::dies", Verdict.CRASH, "died of SIGSEGV"),
         ("right::refuses", Verdict.ERROR, "ValueError: cannot take # arguments of which the first"),
     ],
 )
-def test_crashes_and_exceptions_are_reduced(reduced, cell, verdict, said):
-    found = reduced(cell)
-    assert (found.verdict, found.holds) == (verdict, True)
-    assert said in found.fault
-    assert found.after.bytes <= found.before.bytes
-    assert found.after.lines <= 6
+def test_crashes_and_exceptions_are_reduced(reduced, cell, verdict, text):
+    outcome = reduced(cell)
+    assert (outcome.verdict, outcome.holds) == (verdict, True)
+    assert text in outcome.fault
+    assert outcome.after.bytes <= outcome.before.bytes
+    assert outcome.after.lines <= 6
 
 
 @pytest.mark.slow
 def test_a_hanging_cell_is_reduced_until_the_time_is_over(reduced):
     begin = time.monotonic()
-    found = reduced("right::hangs", timeout=2.0, seconds=5.0)
-    assert (found.verdict, found.ending) == (Verdict.TIMEOUT, "time limit")
-    assert found.holds
+    outcome = reduced("right::hangs", timeout=2.0, seconds=5.0)
+    assert (outcome.verdict, outcome.ending) == (Verdict.TIMEOUT, "time limit")
+    assert outcome.holds
     assert time.monotonic() - begin < 60
 
 
 def test_the_time_limit_keeps_the_best_program(reduced):
-    found = reduced("branch::jit.trace", seconds=0.0)
-    assert (found.ending, found.tries, found.holds) == ("time limit", 0, True)
-    assert found.before == found.after
+    outcome = reduced("branch::jit.trace", seconds=0.0)
+    assert (outcome.ending, outcome.tries, outcome.holds) == ("time limit", 0, True)
+    assert outcome.before == outcome.after
 
 
 def test_an_interruption_keeps_the_best_program(reduced, monkeypatch):
-    seen = []
+    accepted = []
     first = CandidateRunner.first
 
     def interrupted(self, candidates):
-        if len(seen) == 2:
+        if len(accepted) == 2:
             raise KeyboardInterrupt
-        found = first(self, candidates)
-        seen.extend([found] if found else [])
-        return found
+        smaller = first(self, candidates)
+        accepted.extend([smaller] if smaller else [])
+        return smaller
 
     monkeypatch.setattr(CandidateRunner, "first", interrupted)
-    found = reduced("branch::jit.trace")
-    assert (found.ending, found.holds) == ("interrupted", None)
-    assert found.after.bytes < found.before.bytes
+    outcome = reduced("branch::jit.trace")
+    assert (outcome.ending, outcome.holds) == ("interrupted", None)
+    assert outcome.after.bytes < outcome.before.bytes
 
 
 def test_tries_that_an_interruption_leaves_over_do_not_disturb_the_next_ones(pool, suite, monkeypatch):
@@ -229,11 +231,11 @@ def test_tries_that_an_interruption_leaves_over_do_not_disturb_the_next_ones(poo
             raise KeyboardInterrupt
 
     monkeypatch.setattr(candidates._Batch, "begun", interrupted)
-    with open_reduction(f"{suite}::branch::jit.trace", ReduceOptions(jobs=2), pool) as one:
-        found = one.run(lambda _: None)
-        assert found.ending == "interrupted"
+    with open_reduction(f"{suite}::branch::jit.trace", ReduceOptions(jobs=2), pool) as reduction:
+        outcome = reduction.run(lambda _: None)
+        assert outcome.ending == "interrupted"
         assert pool.left_over
-        again, _ = one.runner.result(found.case)
+        again, _ = reduction.runner.result(outcome.case)
     assert again.verdict is Verdict.SPECIALIZED
     assert not pool.left_over
 
@@ -248,15 +250,15 @@ def test_an_interruption_of_the_last_check_keeps_the_program(reduced, monkeypatc
         single(self, task)
 
     monkeypatch.setattr(candidates._Single, "begun", interrupted)
-    found = reduced("branch::jit.trace", seconds=0.0)
-    assert (found.ending, found.holds) == ("interrupted", None)
+    outcome = reduced("branch::jit.trace", seconds=0.0)
+    assert (outcome.ending, outcome.holds) == ("interrupted", None)
 
 
 @pytest.mark.slow
 def test_a_candidate_changes_no_file_outside_its_folders(reduced, outside, suite):
     before = sorted(suite.parent.iterdir())
-    found = reduced("writes::removes")
-    assert found.holds
+    outcome = reduced("writes::removes")
+    assert outcome.holds
     assert (outside / "kept" / "file").read_text() == "kept"
     assert sorted(suite.parent.iterdir()) == before
 
@@ -308,20 +310,20 @@ def test_files_outside_are_protected_in_every_way_that_python_reports(tmp_path):
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )
     assert (done.stdout, done.returncode) == ("refused\n", 0), done.stderr
-    assert [one.name for one in outside.iterdir()] == ["file"]
+    assert [path.name for path in outside.iterdir()] == ["file"]
     assert (outside / "file").read_text() == "kept"
 
 
 @pytest.mark.parametrize(
-    ("cell", "said"),
+    ("cell", "message"),
     [
         ("right::jit.trace", "is pass here: there is nothing to reduce"),
         ("rihgt::jit.trace", "did you mean"),
         ("right::jit.tarce", "unknown compiler 'jit.tarce'"),
     ],
 )
-def test_a_cell_without_a_fault_is_refused_in_one_line(reduced, cell, said):
-    with pytest.raises(UsageError, match=said):
+def test_a_cell_without_a_fault_is_refused_in_one_line(reduced, cell, message):
+    with pytest.raises(UsageError, match=message):
         reduced(cell)
 
 
@@ -332,10 +334,10 @@ def test_an_address_that_is_no_cell_is_refused(pool):
 
 @pytest.mark.slow
 def test_a_compiler_that_names_its_backend_has_one_stage(pool):
-    with open_reduction("graphs::asks_whether_compiling::compile:eager", ReduceOptions(jobs=2), pool) as one:
-        program, found, fault = one.begin()
-        stage, checks = one._checks(program, found)
-    assert (found.verdict, fault.verdict) == (Verdict.WRONG, Verdict.WRONG)
+    with open_reduction("graphs::asks_whether_compiling::compile:eager", ReduceOptions(jobs=2), pool) as reduction:
+        program, result, fault = reduction.begin()
+        stage, checks = reduction._checks(program, result)
+    assert (result.verdict, fault.verdict) == (Verdict.WRONG, Verdict.WRONG)
     assert (stage, len(checks)) == ("Dynamo", 1)
 
 
@@ -365,12 +367,12 @@ def test_the_command_prints_sizes_first_and_writes_the_script(shared, suite, tmp
 @pytest.mark.slow
 def test_json_has_the_programs_and_the_counts(shared, suite, capsys):
     assert _run(["reduce", f"{suite}::right::removes", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["verdict_kept"] is True
-    assert found["after"]["lines"] <= found["before"]["lines"]
-    assert found["tries"] > 0
-    compile(found["case"], "case", "exec")
-    compile(found["script"], "script", "exec")
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict_kept"] is True
+    assert document["after"]["lines"] <= document["before"]["lines"]
+    assert document["tries"] > 0
+    compile(document["case"], "case", "exec")
+    compile(document["script"], "script", "exec")
 
 
 def test_output_that_cannot_be_written_costs_no_reduction(suite, tmp_path, capsys):
@@ -398,18 +400,18 @@ def test_an_interrupted_command_prints_the_best_program(command, suite, number):
 @pytest.mark.slow
 def test_the_guilty_stage_of_an_inductor_fault_stays_inductor(pool):
     options = ReduceOptions(jobs=2, seconds=60.0)
-    with open_reduction("types::python_big_int::compile", options, pool) as one:
-        found = one.run(lambda _: None)
-        again, _ = one.runner.result(found.case, "aot_eager")
-    assert (found.stage, found.holds) == ("Inductor", True)
-    assert found.searched_with == "compile"
+    with open_reduction("types::python_big_int::compile", options, pool) as reduction:
+        outcome = reduction.run(lambda _: None)
+        again, _ = reduction.runner.result(outcome.case, "aot_eager")
+    assert (outcome.stage, outcome.holds) == ("Inductor", True)
+    assert outcome.searched_with == "compile"
     assert again.verdict in (Verdict.PASS, Verdict.PASS_WITH_BREAKS)
 
 
 @pytest.mark.slow
 def test_a_dynamo_fault_is_searched_without_inductor(pool):
     options = ReduceOptions(jobs=2, seconds=60.0)
-    with open_reduction("graphs::asks_whether_compiling::compile", options, pool) as one:
-        found = one.run(lambda _: None)
-    assert (found.stage, found.holds, found.searched_with) == ("Dynamo", True, "compile up to eager")
-    assert found.after.lines <= 7
+    with open_reduction("graphs::asks_whether_compiling::compile", options, pool) as reduction:
+        outcome = reduction.run(lambda _: None)
+    assert (outcome.stage, outcome.holds, outcome.searched_with) == ("Dynamo", True, "compile up to eager")
+    assert outcome.after.lines <= 7

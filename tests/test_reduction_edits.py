@@ -26,26 +26,26 @@ from recapture.tools.explain.reduce.program import case_program, copied, text_of
 def results(edits, source, name="f"):
     """Return the texts that a kind of edits makes of a source."""
     tree = ast.parse(source)
-    made = [copied(tree, edit) for edit in edits(tree, name)]
-    return [text_of(one) for one in made if one is not None]
+    programs = [copied(tree, edit) for edit in edits(tree, name)]
+    return [text_of(program) for program in programs if program is not None]
 
 
 def test_runs_of_statements_are_deleted_longest_first():
-    found = results(deletions, "def f(x):\n    a = 1\n    b = 2\n    return x\n")
-    assert found[0] == "def f(x):\n    pass\n"
-    assert "def f(x):\n    return x\n" not in found[:1]
-    assert "def f(x):\n    a = 1\n    return x\n" in found
+    programs = results(deletions, "def f(x):\n    a = 1\n    b = 2\n    return x\n")
+    assert programs[0] == "def f(x):\n    pass\n"
+    assert "def f(x):\n    return x\n" not in programs[:1]
+    assert "def f(x):\n    a = 1\n    return x\n" in programs
 
 
 def test_neither_the_case_nor_imports_are_deleted():
-    found = results(deletions, "import torch\nimport math\n\ndef g():\n    return 1\n\ndef f(x):\n    return g()\n")
-    assert all("def f" in one and "import torch" in one and "import math" in one for one in found)
-    assert any("def g" not in one for one in found)
+    programs = results(deletions, "import torch\nimport math\n\ndef g():\n    return 1\n\ndef f(x):\n    return g()\n")
+    assert all("def f" in program and "import torch" in program and "import math" in program for program in programs)
+    assert any("def g" not in program for program in programs)
 
 
 def test_a_compound_statement_becomes_one_of_its_bodies():
-    found = results(hoists, "def f(x):\n    if x:\n        return 1\n    else:\n        return 2\n")
-    assert found == ["def f(x):\n    return 1\n", "def f(x):\n    return 2\n"]
+    programs = results(hoists, "def f(x):\n    if x:\n        return 1\n    else:\n        return 2\n")
+    assert programs == ["def f(x):\n    return 1\n", "def f(x):\n    return 2\n"]
 
 
 def test_a_variable_that_is_used_once_gives_way_to_its_value():
@@ -60,24 +60,24 @@ def test_a_helper_that_only_returns_is_put_in_place_of_its_calls():
 
 
 def test_an_expression_becomes_a_part_of_itself():
-    found = results(parts, "def f(x, y):\n    return torch.add(x.sin(), y)\n")
-    assert "def f(x, y):\n    return x.sin()\n" in found
-    assert "def f(x, y):\n    return torch.add(x, y)\n" in found
-    assert "def f(x, y):\n    return y\n" in found
+    programs = results(parts, "def f(x, y):\n    return torch.add(x.sin(), y)\n")
+    assert "def f(x, y):\n    return x.sin()\n" in programs
+    assert "def f(x, y):\n    return torch.add(x, y)\n" in programs
+    assert "def f(x, y):\n    return y\n" in programs
 
 
 def test_arguments_and_items_are_dropped():
-    found = results(item_drops, "def f(x):\n    return (x.sum(dim=0, keepdim=True), {'a': x, 'b': 2})\n")
-    assert "def f(x):\n    return (x.sum(), {'a': x, 'b': 2})\n" in found
-    assert "def f(x):\n    return (x.sum(dim=0, keepdim=True), {'b': 2})\n" in found
-    assert "def f(x):\n    return ({'a': x, 'b': 2},)\n" in found
+    programs = results(item_drops, "def f(x):\n    return (x.sum(dim=0, keepdim=True), {'a': x, 'b': 2})\n")
+    assert "def f(x):\n    return (x.sum(), {'a': x, 'b': 2})\n" in programs
+    assert "def f(x):\n    return (x.sum(dim=0, keepdim=True), {'b': 2})\n" in programs
+    assert "def f(x):\n    return ({'a': x, 'b': 2},)\n" in programs
 
 
 def test_equal_numbers_shrink_together_and_alone():
-    found = results(number_edits, "def f(x):\n    return torch.rand(8, 8)\n")
-    assert found[0] == "def f(x):\n    return torch.rand(1, 1)\n"
-    assert "def f(x):\n    return torch.rand(2, 8)\n" in found
-    assert "def f(x):\n    return torch.ones(8, 8)\n" in found
+    programs = results(number_edits, "def f(x):\n    return torch.rand(8, 8)\n")
+    assert programs[0] == "def f(x):\n    return torch.rand(1, 1)\n"
+    assert "def f(x):\n    return torch.rand(2, 8)\n" in programs
+    assert "def f(x):\n    return torch.ones(8, 8)\n" in programs
 
 
 CASE = """\
@@ -89,10 +89,10 @@ def f(x, y):
 
 def test_a_parameter_goes_with_its_argument_in_every_input():
     assert any(
-        "example=lambda: (a(1),), held_out=[lambda: (a(3),)]" in one and "def f(x):" in one
-        for one in results(input_edits, CASE)
+        "example=lambda: (a(1),), held_out=[lambda: (a(3),)]" in program and "def f(x):" in program
+        for program in results(input_edits, CASE)
     )
-    assert any("watch" not in one for one in results(input_edits, CASE))
+    assert any("watch" not in program for program in results(input_edits, CASE))
 
 
 def test_a_parameter_of_a_helper_goes_with_its_argument():
@@ -103,7 +103,7 @@ def test_a_parameter_of_a_helper_goes_with_its_argument():
 def test_a_module_whose_forward_does_not_use_it_becomes_a_function():
     source = "@case(example=e)\nclass f(Module):\n\n    def forward(self, x):\n        return x + 1\n"
     assert "@case(example=e)\ndef f(x):\n    return x + 1\n" in results(definition_edits, source)
-    assert not any("def f(" in one for one in results(definition_edits, source.replace("x + 1", "self.w")))
+    assert not any("def f(" in program for program in results(definition_edits, source.replace("x + 1", "self.w")))
 
 
 def test_unused_imports_are_cleaned_at_the_end():
@@ -223,9 +223,9 @@ def test_an_exception_keeps_its_class_phase_and_first_words():
 
 def test_the_second_line_of_a_dynamo_error_counts_because_the_first_is_a_title():
     kind = "torch._dynamo.exc.Unsupported"
-    one = fault_of(failed("Failed to trace builtin operator\n  Explanation: operator `int`", kind))
-    two = fault_of(failed("Failed to trace builtin operator\n  Explanation: operator `map`", kind))
-    assert not same_fault(one, two)
+    first = fault_of(failed("Failed to trace builtin operator\n  Explanation: operator `int`", kind))
+    second = fault_of(failed("Failed to trace builtin operator\n  Explanation: operator `map`", kind))
+    assert not same_fault(first, second)
 
 
 def test_a_crash_keeps_the_way_in_which_the_process_died():

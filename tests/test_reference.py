@@ -83,16 +83,16 @@ def test_an_input_that_was_not_expected_is_called_too():
 
 def test_a_suite_file_is_compiled_again_when_it_changed(tmp_path):
     path = tmp_path / "mine.py"
-    found = []
+    loaded = []
     for text in ("A = 1\n", "A = 1\n", "A = 22\n"):
         path.write_text(text)
         namespace = {}
         loader = suite_loader("mine", path)
         code = loader.source_to_code(path.read_bytes(), str(path))
         exec(code, namespace)
-        found.append((code, namespace["A"]))
-    assert [value for _, value in found] == [1, 1, 22]
-    assert found[0][0] is not found[1][0]
+        loaded.append((code, namespace["A"]))
+    assert [value for _, value in loaded] == [1, 1, 22]
+    assert loaded[0][0] is not loaded[1][0]
 
 
 def test_only_python_files_have_a_loader(tmp_path):

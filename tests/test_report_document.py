@@ -90,7 +90,7 @@ def test_a_table_too_wide_for_the_terminal_is_split_into_blocks_that_fit():
     ]
     assert [lines[1].plain.split() for lines in blocks] == [["first", *cells] for cells in ("ab", "cd", "ef", "g")]
     assert max(line.cell_len for lines in blocks for line in lines) <= 30
-    assert [one.headers for one in split(table, 1000)] == [table.headers]
+    assert [part.headers for part in split(table, 1000)] == [table.headers]
 
 
 def test_a_table_without_headers_has_no_line_for_them():

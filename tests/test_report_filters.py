@@ -68,15 +68,20 @@ PAIRED = (
 
 
 def test_static_refusals_are_counted_among_the_cases_tried_with_dynamic_sizes():
-    (one,) = static_refusals(PAIRED)
-    assert (one.compiler, one.refused, one.captured, one.limits) == ("export", ("s::a", "s::b"), ("s::a",), ("s::b",))
+    (refusals,) = static_refusals(PAIRED)
+    assert (refusals.compiler, refusals.refused, refusals.captured, refusals.limits) == (
+        "export",
+        ("s::a", "s::b"),
+        ("s::a",),
+        ("s::b",),
+    )
 
 
 def test_the_report_says_what_static_shapes_refuse_and_what_dynamic_ones_capture():
     page = render_conformance(PAIRED, None)
     assert "- export refuses 2 cases by static shapes alone: a size differs from the example's; export:dynamic " in page
     assert "captures 1 of them rightly. Not captured either: `s::b`." in page
-    alone = render_conformance([one for one in PAIRED if one.compiler == "export"], None)
+    alone = render_conformance([row for row in PAIRED if row.compiler == "export"], None)
     assert "static shapes" not in alone
 
 
@@ -94,13 +99,13 @@ MODELS = (
 
 
 def test_the_share_of_captured_models_and_the_coverage_of_the_means():
-    found = captures(MODELS)
-    assert list(found) == ["zoo_a", "zoo_b", "all"]
-    compiled, traced = found["zoo_a"]
+    coverage = captures(MODELS)
+    assert list(coverage) == ["zoo_a", "zoo_b", "all"]
+    compiled, traced = coverage["zoo_a"]
     assert (compiled.compiler, compiled.right, compiled.tried, compiled.broken) == ("compile", 2, 2, 1)
     assert (compiled.graphs, compiled.breaks, compiled.counted) == (2.5, 1.5, 2)
     assert (traced.right, traced.tried, traced.failing, traced.graphs) == (1, 2, 1, None)
-    assert [(one.compiler, one.right, one.tried, one.wrong) for one in found["all"]] == [
+    assert [(row.compiler, row.right, row.tried, row.wrong) for row in coverage["all"]] == [
         ("compile", 2, 3, 1),
         ("fx", 1, 2, 0),
     ]
@@ -124,18 +129,18 @@ ROWS = (
 )
 
 
-def kept(**filters):
-    shown = CellFilter(**filters).applied(Results(Path(), ROWS, None))
-    return [(one.case, str(one.verdict)) for one in shown.records]
+def cells_kept(**filters):
+    results = CellFilter(**filters).applied(Results(Path(), ROWS, None))
+    return [(row.case, str(row.verdict)) for row in results.records]
 
 
 def test_cells_are_kept_by_suite_by_words_by_kind_and_by_verdict():
-    assert len(kept()) == 3
-    assert [case for case, _ in kept(suites=["types"])] == ["types::f", "types::g"]
-    assert [case for case, _ in kept(matches=matcher("f and not types"))] == ["graphs::f"]
-    assert [case for case, _ in kept(kinds=["dtype"])] == ["types::f"]
-    assert [case for case, _ in kept(kinds=["error", "wrong"])] == ["types::f", "graphs::f"]
-    assert kept(suites=["graphs"], kinds=["dtype"]) == []
+    assert len(cells_kept()) == 3
+    assert [case for case, _ in cells_kept(suites=["types"])] == ["types::f", "types::g"]
+    assert [case for case, _ in cells_kept(matches=matcher("f and not types"))] == ["graphs::f"]
+    assert [case for case, _ in cells_kept(kinds=["dtype"])] == ["types::f"]
+    assert [case for case, _ in cells_kept(kinds=["error", "wrong"])] == ["types::f", "graphs::f"]
+    assert cells_kept(suites=["graphs"], kinds=["dtype"]) == []
 
 
 def test_a_suite_that_no_results_have_is_named():
@@ -155,7 +160,7 @@ def filed(tmp_path):
 
 def run(*arguments):
     with pytest.raises(SystemExit) as done:
-        main([str(one) for one in arguments])
+        main([str(argument) for argument in arguments])
     return done.value.code
 
 
@@ -164,7 +169,7 @@ def test_a_filtered_report_prints_its_cells_and_writes_nothing(filed, capsys):
     out = capsys.readouterr().out
     assert "1 pass" in out
     assert "graphs" not in out
-    assert [one.name for one in filed.iterdir()] == ["conformance.jsonl"]
+    assert [path.name for path in filed.iterdir()] == ["conformance.jsonl"]
     assert run("report", filed, "--kind", "error", "--output", "-") == 0
     page = capsys.readouterr().out
     assert "graphs" in page

@@ -76,7 +76,7 @@ def test_the_page_is_well_formed_and_needs_nothing_else(page):
 def test_links_inside_the_page_point_at_something_on_it(page):
     tags = Page(page).tags
     ids = {attrs["id"] for _, attrs in tags if "id" in attrs}
-    cells = {f"{one['case']}::{one['compiler']}" for one in details(page)}
+    cells = {f"{detail['case']}::{detail['compiler']}" for detail in details(page)}
     inside = [unquote(attrs["href"][1:]) for _, attrs in tags if attrs.get("href", "").startswith("#")]
     assert {target for target in inside if "::" in target} <= cells
     assert {target for target in inside if "::" not in target} <= ids
@@ -91,7 +91,7 @@ def test_counts_claims_and_silent_wrongs_come_before_the_matrix(page, results):
         3,
     ]
     assert "5 reproduced, 1 partly reproduced, 1 not reproduced" in head
-    wrong = {one.case for one in results.records if one.verdict in SILENTLY_WRONG}
+    wrong = {record.case for record in results.records if record.verdict in SILENTLY_WRONG}
     assert len(re.findall('<li><div class="head">', head)) == len(wrong) == 4
     assert head.index(">S5<") < head.index(">T18<") < head.index(">T1<")  # not reproduced, partly, reproduced
 
@@ -106,25 +106,25 @@ def test_a_claim_shows_its_sentence_and_links_to_its_source(page):
 
 def test_a_claim_that_is_not_defined_has_no_link():
     mine = ClaimResult("MINE", "right", holds=True)
-    one = Record(case="s::c", compiler="fx", device="cpu", verdict=Verdict.PASS, claims=(mine,), case_hash="0")
-    page = render_html([one], None)
+    record = Record(case="s::c", compiler="fx", device="cpu", verdict=Verdict.PASS, claims=(mine,), case_hash="0")
+    page = render_html([record], None)
     assert '<span title="">MINE</span>' in page
     assert not [attrs for _, attrs in Page(page).tags if attrs.get("href", "#")[0] != "#"]
 
 
 def test_every_record_is_a_cell_that_opens_on_its_own_details(results, page):
     buttons = [attrs for tag, attrs in Page(page).tags if tag == "button"]
-    shown = details(page)
-    assert len(buttons) == len(results.records) == len(shown)
+    cells = details(page)
+    assert len(buttons) == len(results.records) == len(cells)
     places = [int(attrs["data-at"]) for attrs in buttons]
-    assert sorted(places) == list(range(len(shown)))
+    assert sorted(places) == list(range(len(cells)))
     for attrs in buttons:
-        one = shown[int(attrs["data-at"])]
-        assert attrs["title"] == f"{one['compiler']}: {one['verdict']}"
+        detail = cells[int(attrs["data-at"])]
+        assert attrs["title"] == f"{detail['compiler']}: {detail['verdict']}"
 
 
 def test_details_hold_what_was_seen_and_leave_out_what_is_empty(page):
-    by_cell = {f"{one['case']}::{one['compiler']}": one for one in details(page)}
+    by_cell = {f"{detail['case']}::{detail['compiler']}": detail for detail in details(page)}
     assert by_cell["basics::sine::jit.trace"].keys() == {"case", "compiler", "device", "verdict", "case_hash"}
     assert len(by_cell["types::scale::compile"]["differences"]) == 6
     assert by_cell["control_flow::loop::compile"]["graph_breaks"] == 2
@@ -168,8 +168,8 @@ def test_no_text_runs_out_of_its_tile(tmp_path, width):
       range.selectNodeContents(tile);
       return range.getBoundingClientRect().right - tile.getBoundingClientRect().right;
     })]"""
-    seen, *over = in_browser(tmp_path, render_html(records, None), script, width)
-    assert seen == pytest.approx(width, abs=20)
+    page_width, *over = in_browser(tmp_path, render_html(records, None), script, width)
+    assert page_width == pytest.approx(width, abs=20)
     assert len(over) == 4
     assert max(over) <= 0
 
@@ -242,15 +242,15 @@ def test_the_keyboard_moves_through_the_matrix_and_links_open_cells(tmp_path, pa
       seen.push(name(), document.querySelector("tr.detail b").textContent, field.value, stops());
       return seen;
     })()"""
-    seen = in_browser(tmp_path, page, script)
+    states = in_browser(tmp_path, page, script)
     first = ["basics::sine::compile", "basics::sine::jit.trace"]
-    assert seen[:3] == [1, *first]
-    assert seen[3] != seen[2]
-    assert seen[3].endswith("::jit.trace")
-    assert seen[4:6] == first[::-1]
-    assert seen[6:9] == [1, 0, 0]
-    assert seen[9] == seen[10]
-    assert seen[11:] == ["", 1]
+    assert states[:3] == [1, *first]
+    assert states[3] != states[2]
+    assert states[3].endswith("::jit.trace")
+    assert states[4:6] == first[::-1]
+    assert states[6:9] == [1, 0, 0]
+    assert states[9] == states[10]
+    assert states[11:] == ["", 1]
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser, to run the page's script")
@@ -279,8 +279,8 @@ def test_the_words_of_the_filter_must_all_be_of_one_cell(tmp_path):
         f"{json.dumps([*wanted])}.map((said) => {{ field.value = said; filter(); "
         "return rows.filter((row) => !row.hidden).map((row) => row.dataset.case); })"
     )
-    shown = in_browser(tmp_path, render_html(records, None), script)
-    assert dict(zip(wanted, shown)) == wanted  # noqa: B905 - of one length
+    counts = in_browser(tmp_path, render_html(records, None), script)
+    assert dict(zip(wanted, counts)) == wanted  # noqa: B905 - of one length
 
 
 KINDS_SHOWN = [
@@ -312,9 +312,9 @@ def test_the_page_is_filtered_by_kind_of_silent_or_noted_difference_and_shows_ho
       const cards = buttons.map((button) => {{ button.click(); return document.querySelector(".card").textContent; }});
       return [offered, shown, cards];
     }})()"""
-    offered, shown, cards = in_browser(tmp_path, render_html(KINDS_SHOWN, None), script)
+    offered, counts, cards = in_browser(tmp_path, render_html(KINDS_SHOWN, None), script)
     assert sorted(offered) == sorted(wanted)
-    assert dict(zip(wanted, shown, strict=True)) == wanted
+    assert dict(zip(wanted, counts, strict=True)) == wanted
     assert "result: value (signed-zero, 1 of 4 elements, 0 ulp)" in cards[0]
 
 
@@ -329,10 +329,10 @@ def test_notes_are_counted_by_kind_and_compiler_on_the_page():
 
 
 def test_a_suspect_reference_is_marked_on_the_page():
-    found = (Difference("example", "result", "value", "eager 1, this 2"),)
+    differences = (Difference("example", "result", "value", "eager 1, this 2"),)
     names = ("compile", "jit.trace", "fx", "export")
     rows = [
-        Record(case="s::a", compiler=name, device="cpu", verdict=Verdict.WRONG, case_hash="0", differences=found)
+        Record(case="s::a", compiler=name, device="cpu", verdict=Verdict.WRONG, case_hash="0", differences=differences)
         for name in names
     ]
     assert render_html(rows, None).count("The reference is suspect") == 1
@@ -363,19 +363,19 @@ def test_the_command_writes_the_page_and_the_markdown_beside_the_records(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([str(IMAGES), "--output", "-"], "--output takes one results directory, and there are 3"),
         ([str(IMAGES / "torch2.6")], "does not exist; did you mean 'torch2.6.0-cu124'?"),
         ([str(BARE), "--output", "/proc/none/report.md"], "cannot write /proc/none/report.md"),
     ],
 )
-def test_what_cannot_be_reported_is_one_clear_line_and_exit_status_2(arguments, said, capsys):
+def test_what_cannot_be_reported_is_one_clear_line_and_exit_status_2(arguments, message, capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["report", *arguments])
     assert exit_.value.code == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 
@@ -397,12 +397,12 @@ def copied(tmp_path):
 
 def recapture(*arguments):
     with pytest.raises(SystemExit) as exit_:
-        main([str(one) for one in arguments])
+        main([str(argument) for argument in arguments])
     return exit_.value.code
 
 
 def test_a_report_of_some_kinds_shows_their_cells_and_writes_nothing_beside_the_records(copied, results, capsys):
-    having = [one for one in results.records if "dtype" in {difference.kind for difference in one.differences}]
+    having = [record for record in results.records if "dtype" in {difference.kind for difference in record.differences}]
     assert 0 < len(having) < len(results.records)
     assert recapture("report", copied, "--kind", "dtype") == 0
     out = capsys.readouterr().out

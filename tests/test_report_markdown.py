@@ -50,8 +50,8 @@ def html(markdown):
 
 def tables(markdown):
     """The source lines of every table."""
-    found = re.findall(r"(?:^\|.*\|$\n?)+", markdown, re.MULTILINE)
-    return [block.splitlines() for block in found]
+    blocks = re.findall(r"(?:^\|.*\|$\n?)+", markdown, re.MULTILINE)
+    return [block.splitlines() for block in blocks]
 
 
 def width(row):
@@ -78,21 +78,21 @@ def test_what_passes_in_a_minute_is_not_in_the_report(results):
 
 
 def test_every_table_has_as_many_cells_in_each_row_as_in_its_head(results):
-    found = tables(render_conformance(results.records, results.environment))
-    assert len(found) >= 7
-    for rows in found:
+    blocks = tables(render_conformance(results.records, results.environment))
+    assert len(blocks) >= 7
+    for rows in blocks:
         assert len(rows) >= 3
         assert {width(row) for row in rows} == {width(rows[0])}
 
 
 def test_ugly_text_survives_a_table_and_a_list_unchanged():
     for text in UGLY:
-        shown = " ".join(re.sub(r"[\x00\x1b]", "\ufffd", text).split())
+        expected = " ".join(re.sub(r"[\x00\x1b]", "\ufffd", text).split())
         rows = html(table_markdown(Table(["x", "y"], [[code_span(text), text], ["end", "end"]])))
         cells = [unescaped(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", rows)]
-        assert cells == [shown, shown, "end", "end"], text
+        assert cells == [expected, expected, "end", "end"], text
         listed = [unescaped(item) for item in re.findall(r"<li>(.*?)</li>", html(f"- x{code(text)}\n- x{plain(text)}"))]
-        assert listed == [f"x{shown}", f"x{shown}"] or not shown, text
+        assert listed == [f"x{expected}", f"x{expected}"] or not expected, text
 
 
 def unescaped(fragment):
@@ -154,7 +154,7 @@ def test_a_claim_says_what_it_says_and_links_to_its_source(results):
 
 
 def test_a_claim_that_is_not_defined_is_shown_without_a_link():
-    one = Record(
+    record = Record(
         case="s::c",
         compiler="fx",
         device="cpu",
@@ -162,7 +162,7 @@ def test_a_claim_that_is_not_defined_is_shown_without_a_link():
         claims=(ClaimResult("MINE_1", "right", holds=True),),
         case_hash="0",
     )
-    claims = section(render_conformance([one], None), "Published claims")
+    claims = section(render_conformance([record], None), "Published claims")
     assert "| MINE_1  | reproduced |" in claims
     assert "](" not in claims
 
@@ -193,9 +193,11 @@ def test_silent_differences_are_counted_by_kind(results):
     rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in tables(wrong)[0][2:]]
     counted = {kind.strip("`"): (int(cells), int(cases)) for kind, cells, cases, _ in rows}
     for kind, (cells, cases) in counted.items():
-        having = [one for one in results.records if kind in {difference.kind for difference in one.differences}]
-        assert (cells, cases) == (len(having), len({one.case for one in having}))
-    assert set(counted) == {difference.kind for one in results.records for difference in one.differences}
+        having = [
+            record for record in results.records if kind in {difference.kind for difference in record.differences}
+        ]
+        assert (cells, cases) == (len(having), len({record.case for record in having}))
+    assert set(counted) == {difference.kind for record in results.records for difference in record.differences}
 
 
 def test_differences_that_decide_nothing_are_counted_by_compiler_and_kind_and_listed():
@@ -212,9 +214,9 @@ def test_differences_that_decide_nothing_are_counted_by_compiler_and_kind_and_li
 
 
 def test_a_suspect_reference_is_named_with_its_compilers():
-    found = (Difference("example", "result", "value", "eager 1, this 2", bits="value", ulps=3),)
+    differences = (Difference("example", "result", "value", "eager 1, this 2", bits="value", ulps=3),)
     rows = [
-        noting("s::a", name, verdict=Verdict.WRONG, input="example", differences=found)
+        noting("s::a", name, verdict=Verdict.WRONG, input="example", differences=differences)
         for name in ("compile", "jit.trace", "fx", "export")
     ]
     line = "- `s::a`: on `example`: `result` value (3 ulp) `eager 1, this 2`: `compile`, `jit.trace`, `fx`, `export`\n"
@@ -232,7 +234,7 @@ def test_the_matrix_marks_silent_wrongs_in_bold_and_leaves_missing_cells_empty(r
 def test_counts_add_up_to_the_records(results):
     counts = section(render_conformance(results.records, results.environment), "Counts")
     (last,) = (line for line in counts.splitlines() if line.startswith("| all "))
-    numbers = [[int(one) for one in cell.replace("*", "").split("/")] for cell in last.strip("|").split("|")[1:]]
+    numbers = [[int(number) for number in cell.replace("*", "").split("/")] for cell in last.strip("|").split("|")[1:]]
     assert numbers[0] == [sum(column) for column in zip(*numbers[1:], strict=True)] == [8, 5, 7, 3]
 
 

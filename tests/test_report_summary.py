@@ -71,7 +71,7 @@ def test_compilers_come_family_by_family_the_reference_first_and_a_users_own_las
 
 def test_a_claim_over_several_cells_is_partly_reproduced_and_what_cannot_run_does_not_count():
     def status(*holds):
-        cells = summary.claim_cells(record(case=f"s::{i}", claims=(claim(one),)) for i, one in enumerate(holds))
+        cells = summary.claim_cells(record(case=f"s::{i}", claims=(claim(value),)) for i, value in enumerate(holds))
         return summary.overall_status(cells)
 
     assert status(True, None) is ClaimStatus.REPRODUCED
@@ -100,24 +100,24 @@ def test_failures_group_by_fingerprint_and_those_without_an_exception_by_verdict
 
 def test_an_exception_without_a_message_shows_the_place_that_dynamo_names():
     message = 'from user code:\n   File "a.py", line 84, in f\n    raise SomeError('
-    one = record(verdict=Verdict.ERROR, phase="call", input="example", error=ErrorInfo("E", message, "f"))
-    said = 'from user code: File "a.py", line 84, in f raise SomeError('
-    assert summary.explain(one) == f"call on example: E: {said}"
-    assert [group.text for group in failure_groups([one])] == [said]
+    row = record(verdict=Verdict.ERROR, phase="call", input="example", error=ErrorInfo("E", message, "f"))
+    text = 'from user code: File "a.py", line 84, in f raise SomeError('
+    assert summary.explain(row) == f"call on example: E: {text}"
+    assert [group.text for group in failure_groups([row])] == [text]
 
 
 def test_an_explanation_is_one_line_within_its_limit():
     difference = Difference("held_out[0]", "result", "value", "a\nlong " + "detail " * 100)
-    for one in (
+    for row in (
         record(verdict=Verdict.WRONG, differences=(difference, difference)),
         record(verdict=Verdict.ERROR, phase="call", input="example", error=ErrorInfo("E", "x" * 500 + "\nmore", "f")),
         record(verdict=Verdict.CRASH, reason="r" * 500),
         record(verdict=Verdict.PASS_WITH_BREAKS, graph_breaks=2, break_reasons=("b" * 500,)),
     ):
-        said = summary.explain(one, 80)
-        assert len(said) == 80 or said.endswith("(and 1 more)")
-        assert len(said) <= 80
-        assert "\n" not in said
+        text = summary.explain(row, 80)
+        assert len(text) == 80 or text.endswith("(and 1 more)")
+        assert len(text) <= 80
+        assert "\n" not in text
     assert summary.explain(record()) == ""
 
 
@@ -129,19 +129,19 @@ def test_text_that_cannot_be_printed_is_replaced():
 
 
 @pytest.mark.parametrize(
-    ("many", "said"),
+    ("many", "remark"),
     [
         ([("s::c", f"c{number}") for number in range(3000)], "2900 of 3000 compilers"),
         ([(f"s{number}::c", "compile") for number in range(20_000)], "19700 of 20000 suites, 19700 of 20000 cases"),
         ([(f"s::c{number}", f"c{number}") for number in range(6000)], "5900 of 6000 compilers, 1000 of 6000 cases"),
     ],
 )
-def test_a_matrix_is_bounded_and_says_what_it_leaves_out(many, said):
+def test_a_matrix_is_bounded_and_says_what_it_leaves_out(many, remark):
     records = [record(case=case, compiler=compiler) for case, compiler in many]
-    shown, left_out = in_matrix(records)
-    assert 0 < len(shown) <= MOST_CASES
-    assert len({one.compiler for one in shown}) <= MOST_COMPILERS
-    assert said in left_out
+    rows, left_out = in_matrix(records)
+    assert 0 < len(rows) <= MOST_CASES
+    assert len({row.compiler for row in rows}) <= MOST_COMPILERS
+    assert remark in left_out
     began = time.process_time()
     assert plain(left_out) in render_conformance(records, None)
     assert time.process_time() - began < 10

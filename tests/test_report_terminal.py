@@ -62,20 +62,23 @@ def test_a_narrow_console_gets_counts_by_compiler_instead(results):
 @pytest.mark.parametrize("width", [40, 100])
 def test_every_silent_wrong_has_one_line(results, width):
     out = printed(results, width=width)
-    wrong = [one for one in results.records if one.verdict in SILENTLY_WRONG]
+    wrong = [row for row in results.records if row.verdict in SILENTLY_WRONG]
     assert f"silently wrong: {len(wrong)}\n" in out
-    for one in wrong:
-        assert len([line for line in out.splitlines() if f" {one.cell}: on {one.input}, " in line]) == 1
+    for row in wrong:
+        assert len([line for line in out.splitlines() if f" {row.cell}: on {row.input}, " in line]) == 1
 
 
 def test_notes_are_counted_by_kind_and_a_suspect_reference_is_named():
     alias = Difference("example", "result", "alias", "")
-    found = (Difference("example", "result", "value", "eager 1, this 2"),)
+    differences = (Difference("example", "result", "value", "eager 1, this 2"),)
     rows = [
-        record("s::b", Verdict.WRONG, name, differences=found, noted=(alias,)) for name in ("fx", "jit.trace", "export")
+        record("s::b", Verdict.WRONG, name, differences=differences, noted=(alias,))
+        for name in ("fx", "jit.trace", "export")
     ]
     console = Console(file=io.StringIO(), width=200)
-    print_summary(console, [*rows, record("s::b", Verdict.WRONG, "compile", differences=found)], None, Path("results"))
+    print_summary(
+        console, [*rows, record("s::b", Verdict.WRONG, "compile", differences=differences)], None, Path("results")
+    )
     out = console.file.getvalue()
     assert "differences that do not decide a verdict: 3 cells (alias 3)\n" in out
     assert "reference suspect, 4 or more unrelated compilers show the same difference: s::b\n" in out
@@ -114,13 +117,13 @@ def test_many_silent_wrongs_are_one_line_a_case_and_the_rest_is_counted(width):
 def test_compilers_that_do_not_fit_are_named_by_family_or_counted():
     names = ("compile", "compile:aot_eager", "compile:dynamic", "compile:fullgraph", "fx", "export", "export:nonstrict")
 
-    def shown(width, **how):
+    def compilers_named(width, **how):
         return re.split("held_out.0.(?: ..1 more.)?", summary_of(wrongs(2, names), width=width, **how)[-2])[1].strip()
 
-    assert shown(140) == ", ".join(names)
-    assert shown(80) == "compile ×4, fx, export ×2"
-    assert shown(50) == "compile ×4, +3"
-    assert shown(60, terminal=False) == ", ".join(names)  # a pipe has no width: 160 characters are allowed
+    assert compilers_named(140) == ", ".join(names)
+    assert compilers_named(80) == "compile ×4, fx, export ×2"
+    assert compilers_named(50) == "compile ×4, +3"
+    assert compilers_named(60, terminal=False) == ", ".join(names)  # a pipe has no width: 160 characters are allowed
 
 
 @pytest.mark.parametrize("width", [80, 400])
@@ -241,9 +244,9 @@ def test_progress_names_a_silently_wrong_case_once_and_ten_of_them():
     console = Console(file=io.StringIO(), width=100)
     with RunProgress(console, clock=Clock()) as progress:
         cells = wrongs(15)
-        progress.start(likely(*(one.cell for one in cells)), 1, guessed=True)
-        for one in cells:
-            progress.cell_finished(one, 0.1)
+        progress.start(likely(*(cell.cell for cell in cells)), 1, guessed=True)
+        for cell in cells:
+            progress.cell_finished(cell, 0.1)
     lines = [line for line in console.file.getvalue().splitlines() if line.startswith("silently wrong")]
     assert [line.split()[3] for line in lines[:10]] == [f"s::c{i:02}::compile:" for i in range(10)]
     assert lines[10:] == ["silently wrong: more cases; the summary at the end lists them"]

@@ -44,7 +44,7 @@ def test_the_script_of_a_case_with_an_operator_of_its_own_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cell", "shown"),
+    ("cell", "expected"),
     [
         ("counts::eager", ["tensor([2., 2.])\nagain:    tensor([2., 2.])", "tensor([3., 3.])\nagain:    tensor([3., 3.])", "== verdict: pass\n"]),
         ("chosen::fx:concrete_args", ["eager:    tensor([3., 3.])\ncaptured: tensor([3., 3.])", "captured: tensor([4., 4.])"]),
@@ -55,11 +55,11 @@ def test_the_script_of_a_case_with_an_operator_of_its_own_runs(tmp_path):
         ("doubles::reads-on", ["captured: tensor([2., 2., 0., 0.])", "captured: tensor([ 8., 10.,  0.,  0.])"]),
     ],
 )  # fmt: skip
-def test_the_script_shows_both_sides(printed, run_script, cell, shown):
+def test_the_script_shows_both_sides(printed, run_script, cell, expected):
     text = printed(cell)
     output = run_script(text)
-    for one in shown:
-        assert one in output
+    for line in expected:
+        assert line in output
 
 
 @pytest.mark.parametrize("cell", ["Layer::export", "Layer::jit.script", "with_numpy::fx"])
@@ -70,7 +70,7 @@ def test_both_sides_have_the_same_weights_and_inputs(printed, run_script, cell):
 
 
 @pytest.mark.parametrize(
-    ("cell", "shown"),
+    ("cell", "expected"),
     [
         ("control_flow::branch_on_dtype::export", "DIFFERENT: result"),
         ("control_flow::branch_changes_dtype::jit.trace", "captured: tensor(0.)\nDIFFERENT: result (dtype)"),
@@ -81,20 +81,20 @@ def test_both_sides_have_the_same_weights_and_inputs(printed, run_script, cell):
         ("graphs::appends_to_argument::make_fx", "DIFFERENT: args[1]"),
     ],
 )  # fmt: skip
-def test_what_is_recorded_as_silently_wrong_is_shown(run_script, cell, shown):
-    assert shown in run_script(in_process(cell))
+def test_what_is_recorded_as_silently_wrong_is_shown(run_script, cell, expected):
+    assert expected in run_script(in_process(cell))
 
 
 @pytest.mark.parametrize(
-    ("cell", "shown"),
+    ("cell", "expected"),
     [
         ("numpy_scalar::as-array", "eager:    numpy.float32 2.0\ncaptured: numpy.ndarray tensor(2.)\nDIFFERENT: result (type)"),
         ("nested::rounds", "captured: {['sum']: tensor(0.66666675), ['all']: [tensor([1., 1.]), 2.0]}\nsame"),
         ("nested::casts", "captured: {['sum']: tensor(0.66666669), ['all']: [tensor([1, 1]), 2.0]}\nDIFFERENT: result['all'][0] (dtype)"),
     ],
 )  # fmt: skip
-def test_types_count_and_rounding_does_not(printed, run_script, cell, shown):
-    assert shown in run_script(printed(cell))
+def test_types_count_and_rounding_does_not(printed, run_script, cell, expected):
+    assert expected in run_script(printed(cell))
 
 
 def test_characters_that_control_a_terminal_are_replaced_in_the_output_of_a_script(printed, run_script):

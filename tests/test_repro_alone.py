@@ -126,9 +126,9 @@ def test_scripts_need_torch_alone_and_their_status_is_1_only_for_a_fault(tmp_pat
     done = alone(FORKED, *paths, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     statuses = list(map(int, done.stdout.split()))
-    for path, status, (cell, (expected, shown)) in zip(paths, statuses, CELLS.items(), strict=True):
+    for path, status, (cell, (expected, excerpt)) in zip(paths, statuses, CELLS.items(), strict=True):
         output = Path(f"{path}.out").read_text(encoding="utf-8")
-        assert shown in output, (cell, output[-2000:], Path(f"{path}.err").read_text(encoding="utf-8")[-2000:])
+        assert excerpt in output, (cell, output[-2000:], Path(f"{path}.err").read_text(encoding="utf-8")[-2000:])
         assert status == expected, cell
     assert len(list(tmp_path.iterdir())) == 3 * len(CELLS)
 

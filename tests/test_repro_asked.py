@@ -92,7 +92,7 @@ def asks(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("cell", "shown"),
+    ("cell", "expected"),
     [
         ("trains::another-gradient", ["(gradient): ", "== verdict: wrong on example"]),
         ("does_not_train::another-gradient", ["== verdict: pass"]),
@@ -110,14 +110,16 @@ def asks(tmp_path_factory):
         ),
     ],
 )
-def test_what_a_case_asks_is_in_its_script_and_in_its_cell(asks, run_script, cell, shown):
+def test_what_a_case_asks_is_in_its_script_and_in_its_cell(asks, run_script, cell, expected):
     case, compiler = cell.split("::")
     output = run_script(in_process(f"{asks}::{cell}"))
-    for text in shown:
+    for text in expected:
         assert text in output
     own = compiler != "fx"
     suite, file = ("asks", str(asks)) if own else (None, None)
-    found = examine(CellSpec("asks", str(asks), case, compiler, "cpu", suite, file), lambda _: None)
-    assert f"== verdict: {found.verdict}" in shown[-1]
+    result = examine(CellSpec("asks", str(asks), case, compiler, "cpu", suite, file), lambda _: None)
+    assert f"== verdict: {result.verdict}" in expected[-1]
     listed = [line for line in output.splitlines() if line.startswith("DIFFERENT: ")]
-    assert listed == [f"DIFFERENT: {one.where} ({one.kind}): {one.detail}" for one in found.differences]
+    assert listed == [
+        f"DIFFERENT: {difference.where} ({difference.kind}): {difference.detail}" for difference in result.differences
+    ]

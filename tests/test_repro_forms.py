@@ -202,8 +202,8 @@ FORMS_OF_CASES = [
 
 
 def test_every_form_of_declaration_is_tried(forms):
-    (found,) = find_suites((str(forms),)).suites
-    assert {one.name for one in SuitePrinter(found).cases} == {name for name, _ in FORMS_OF_CASES}
+    (forms_suite,) = find_suites((str(forms),)).suites
+    assert {case.name for case in SuitePrinter(forms_suite).cases} == {name for name, _ in FORMS_OF_CASES}
 
 
 @pytest.mark.parametrize(("case", "first"), FORMS_OF_CASES)

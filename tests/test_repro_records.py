@@ -27,23 +27,23 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("res
 
 def test_the_script_says_what_is_recorded_with_this_torch(mine, tmp_path):
     environment = read_environment(ENVIRONMENT)
-    here = msgspec.structs.replace(environment.torch, version=str(torch.__version__))
+    this_torch = msgspec.structs.replace(environment.torch, version=str(torch.__version__))
 
-    def record(image, seen, case_hash, **fields):
+    def record(image, torch_info, case_hash, **fields):
         directory = tmp_path / image / "cpu"
         directory.mkdir(parents=True)
         row = Record(case="mine::branch", compiler="fx", device="cpu", case_hash=case_hash, **fields)
         write_jsonl(directory / "conformance.jsonl", [row])
-        of_one = msgspec.structs.replace(environment, torch=seen, planned=1, recorded=1)
+        of_one = msgspec.structs.replace(environment, torch=torch_info, planned=1, recorded=1)
         write_environment(directory / "environment.json", of_one)
 
     case_hash = closure(mine, "branch").hash
     difference = Difference("held_out[0]", "result", "dtype", "eager torch.int64, this torch.float32")
     error = ErrorInfo("TypeError", "no\nmore", "0")
-    record("a", here, case_hash, verdict=Verdict.SPECIALIZED, input="held_out[0]", differences=(difference,))
-    record("b", here, case_hash, verdict=Verdict.ERROR, phase="call", input="example", error=error)
-    record("edited", here, "0", verdict=Verdict.PASS)
-    record("other", msgspec.structs.replace(here, version="0"), case_hash, verdict=Verdict.PASS)
+    record("a", this_torch, case_hash, verdict=Verdict.SPECIALIZED, input="held_out[0]", differences=(difference,))
+    record("b", this_torch, case_hash, verdict=Verdict.ERROR, phase="call", input="example", error=error)
+    record("edited", this_torch, "0", verdict=Verdict.PASS)
+    record("other", msgspec.structs.replace(this_torch, version="0"), case_hash, verdict=Verdict.PASS)
     lines = in_process(f"{mine}::branch::fx", results=tmp_path).split('"""\n')[0].splitlines()
     assert [line for line in lines if line.startswith("Recorded")] == [
         "Recorded with a on cpu: specialized; held_out[0], result (dtype): eager torch.int64, this torch.float32",
@@ -122,23 +122,23 @@ for path in sys.argv[1:]:
 
 def chosen_cells():
     """Committed cells of this torch: one of each verdict and phase of each compiler that needs no C++."""
-    found = {}
+    chosen = {}
     for row in read_results(REPOSITORY / "results" / "torch2.11.0-cu130" / "cpu").records:
         if row.compiler in REPLAYED and row.verdict in DECIDED_IN_THE_CELL:
-            found.setdefault((row.compiler, row.verdict, row.phase), row)
-    return list(found.values())
+            chosen.setdefault((row.compiler, row.verdict, row.phase), row)
+    return list(chosen.values())
 
 
 def few(rows):
     """Some of these cells: each compiler without Dynamo is among them, and each of their verdicts in each phase."""
-    seen = set()
+    covered = set()
     for row in rows:
         if row.compiler not in WITHOUT_DYNAMO:
             continue
         kinds = {row.compiler, (row.verdict, row.phase)}
-        if kinds - seen:
+        if kinds - covered:
             yield row
-        seen |= kinds
+        covered |= kinds
 
 
 @pytest.mark.parametrize("wanted", [few, pytest.param(list, marks=pytest.mark.slow)], ids=["few", "all"])
@@ -173,12 +173,17 @@ def test_a_script_decides_as_the_record_was_decided(tmp_path, wanted):
             assert decided == expected, row.cell
         else:
             assert decided.startswith(f"{expected}: {row.error.type if row.error else row.reason}"), row.cell
-        shown = [line for line in lines if line.startswith("DIFFERENT: ")]
+        printed = [line for line in lines if line.startswith("DIFFERENT: ")]
         if row.verdict in ("specialized", "wrong") and row.error is None:
-            told = [f"DIFFERENT: {one.where} ({one.kind}): {one.detail}" for one in row.differences]
-            assert sorted(shown) == sorted(told), row.cell  # a script shows call after call, a record what matters most
+            expected_lines = [
+                f"DIFFERENT: {difference.where} ({difference.kind}): {difference.detail}"
+                for difference in row.differences
+            ]
+            assert sorted(printed) == sorted(expected_lines), (
+                row.cell
+            )  # a script shows call after call, a record what matters most
             of_call = lines[lines.index(f"== {row.input}") :]
-            assert next(line for line in of_call if line.startswith("DIFFERENT: ")) == told[0], row.cell
+            assert next(line for line in of_call if line.startswith("DIFFERENT: ")) == expected_lines[0], row.cell
 
 
 @pytest.mark.parametrize(
@@ -197,6 +202,6 @@ def test_any_message_of_a_record_fits_a_script(mine, message):
         phase="call",
         error=error,
     )
-    (found,) = find_suites((str(mine),)).suites
-    text = SuitePrinter(found).script("branch", "fx", "cpu", [Recorded(recorded_line(row))])
+    (own_suite,) = find_suites((str(mine),)).suites
+    text = SuitePrinter(own_suite).script("branch", "fx", "cpu", [Recorded(recorded_line(row))])
     assert all(char.isprintable() or char == "\n" for char in text)

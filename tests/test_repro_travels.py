@@ -41,7 +41,7 @@ PROGRAM = "def sign(x):\n    return x if x.sum() > 0 else -x\n"
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, served):
+def user_folder(tmp_path, monkeypatch, served):
     """A folder with the user's files, in which they work; it is gone when a script is run."""
     folder = tmp_path / "here"
     for name, text in FILES.items():
@@ -56,36 +56,36 @@ def here(tmp_path, monkeypatch, served):
         del sys.modules[name]
 
 
-def run_there(folder, scripts, beside=(), more=()):
+def run_elsewhere(folder, scripts, beside=(), more=()):
     """Run scripts in another folder, where torch alone is installed; `folder` is unreachable under its name.
 
     Yields the status, the output and the errors of each script. `beside` are files put there, and `more` modules.
     """
-    there, gone = folder.with_name("there"), folder.with_name("gone")
-    there.mkdir()
+    elsewhere, gone = folder.with_name("there"), folder.with_name("gone")
+    elsewhere.mkdir()
     for number, script in enumerate(scripts):
-        (there / f"script{number}.py").write_text(script, encoding="utf-8")
+        (elsewhere / f"script{number}.py").write_text(script, encoding="utf-8")
     for name, path in beside:
-        (there / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, there / name)
+        (elsewhere / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, elsewhere / name)
     for name, text in more:
-        (there / name).write_text(text)
+        (elsewhere / name).write_text(text)
     folder.rename(gone)
     try:
         program = (
             ALONE.format(allowed=requirements_of_torch())
-            + (f"sys.path.insert(0, {str(there)!r})\n" if more else "")
+            + (f"sys.path.insert(0, {str(elsewhere)!r})\n" if more else "")
             + FORKED
         )
-        names = [str(there / f"script{number}.py") for number in range(len(scripts))]
+        names = [str(elsewhere / f"script{number}.py") for number in range(len(scripts))]
         command = [sys.executable, "-I", "-W", "ignore", "-c", program, *names]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=there, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=elsewhere, timeout=300)
     finally:
         gone.rename(folder)
     assert done.returncode == 0, done.stderr[-3000:]
     for name, status in zip(names, done.stdout.split(), strict=True):
         yield int(status), Path(f"{name}.out").read_text(), Path(f"{name}.err").read_text()
-    shutil.rmtree(there)
+    shutil.rmtree(elsewhere)
 
 
 def in_program(text):
@@ -97,15 +97,15 @@ def in_program(text):
     return space["sign"]
 
 
-def object_of(name, *, made=False):
-    """A function that imports an object, and makes one of the class with `made`."""
+def object_of(name, *, instance=False):
+    """A function that imports an object, and with `instance` makes one of the class."""
     module, _, attribute = name.rpartition(".")
 
-    def found():
+    def load():
         value = getattr(importlib.import_module(module), attribute)
-        return value() if made else value
+        return value() if instance else value
 
-    return found
+    return load
 
 
 def closing_over():
@@ -124,7 +124,7 @@ TARGETS = {
     "a file named like a module of Python": (lambda: "types.py:sign", "3"),
     "a function of a file": (object_of("model.sign"), ONES),
     "a class of a package": (object_of("net.whole.Net"), ONES),
-    "an object of a package": (object_of("net.whole.Net", made=True), (ONES,)),
+    "an object of a package": (object_of("net.whole.Net", instance=True), (ONES,)),
     "a lambda": (closing_over, ONES),
     "inputs by name": (object_of("named.turned"), {"flip": torch.ones(1), "x": ONES}),
     "a function that makes inputs": (object_of("named.turned"), lambda: (ONES, torch.ones(1))),
@@ -138,33 +138,37 @@ def script_of(target, example, compiler="jit.trace", **options):
     return result.repro(compiler), result[compiler].verdict
 
 
-def test_scripts_say_the_same_where_nothing_of_the_user_is(here):
-    made = [script_of(make(), example) for make, example in TARGETS.values()]
-    made.append(script_of(in_program(PROGRAM), ONES, "jit.script", held_out={"below": -ONES}))
-    ended = run_there(here, [script for script, _ in made])
-    for form, (script, verdict), (status, output, errors) in zip([*TARGETS, "a program"], made, ended, strict=True):
+def test_scripts_say_the_same_where_nothing_of_the_user_is(user_folder):
+    written_scripts = [script_of(make(), example) for make, example in TARGETS.values()]
+    written_scripts.append(script_of(in_program(PROGRAM), ONES, "jit.script", held_out={"below": -ONES}))
+    ended = run_elsewhere(user_folder, [script for script, _ in written_scripts])
+    for form, (script, verdict), (status, output, errors) in zip(
+        [*TARGETS, "a program"], written_scripts, ended, strict=True
+    ):
         assert f"== verdict: {verdict}" in output, (form, output[-500:], errors[-2000:])
         assert status == (0 if verdict == "pass" else 1), form
         # The code of a program keeps the name that it was compiled with.
-        assert form == "a program" or str(here) not in script, form
+        assert form == "a program" or str(user_folder) not in script, form
         assert "recapture" not in script.partition("Needs ")[2].partition("\n")[0], form
 
 
-def test_what_a_script_cannot_carry_is_named(here):
+def test_what_a_script_cannot_carry_is_named(user_folder):
     with pytest.warns(
         UserWarning, match=r"^the script reads files that it does not carry\. Put beside this script: data/weights\.pt$"
     ):
         script, verdict = script_of("loaded.py:Net", "3")
     assert "Put beside this script: data/weights.pt\n" in script
-    ((status, output, _),) = run_there(here, [script], beside=[("data/weights.pt", here / "data" / "weights.pt")])
+    ((status, output, _),) = run_elsewhere(
+        user_folder, [script], beside=[("data/weights.pt", user_folder / "data" / "weights.pt")]
+    )
     assert (status, f"== verdict: {verdict}" in output) == (1, True)
     packed, _ = script_of(in_program(PROGRAM), ONES)
     version = "{}.{}".format(*sys.version_info)
     assert f"Needs Python {version} and torch." in packed
-    other = re.sub(rf"'{version}'", "'3.9'", packed)
+    other_python = re.sub(rf"'{version}'", "'3.9'", packed)
     installed, _ = script_of("installed.py:sign", "3")
     assert "Needs torch and scipy." in installed
-    ended = run_there(here, [script, other, installed], more=[("cloudpickle.py", "")])
+    ended = run_elsewhere(user_folder, [script, other_python, installed], more=[("cloudpickle.py", "")])
     says = (
         "data/weights.pt is not beside this script",
         "code that Python 3.9 compiled",
@@ -175,13 +179,13 @@ def test_what_a_script_cannot_carry_is_named(here):
         assert (status, text in line) == (2, True), errors
 
 
-def test_another_cloudpickle_does_not_stand_in_for_the_one_that_packed(here):
+def test_another_cloudpickle_does_not_stand_in_for_the_one_that_packed(user_folder):
     script, _ = script_of(in_program(PROGRAM), ONES)
-    ((status, _, errors),) = run_there(here, [script], more=[("cloudpickle.py", "")])
+    ((status, _, errors),) = run_elsewhere(user_folder, [script], more=[("cloudpickle.py", "")])
     assert status == 1, errors
 
 
-def test_the_command_prints_scripts_that_travel(here, capsys):
+def test_the_command_prints_scripts_that_travel(user_folder, capsys):
     assert _run(["check", "model.py:sign", "--input", "3", "--compiler", "jit.trace", "--save", "saved.py"]) == 0
     scripts = []
     for cell in ("saved.py::sign::jit.trace", "suite.py::sign::jit.trace"):
@@ -192,4 +196,4 @@ def test_the_command_prints_scripts_that_travel(here, capsys):
     capsys.readouterr()
     assert _run(["repro", "none.py::Identity::jit.trace"]) == 0  # it carries no file
     scripts.append(capsys.readouterr().out)
-    assert [status for status, _, _ in run_there(here, scripts)] == [1, 1, 0]
+    assert [status for status, _, _ in run_elsewhere(user_folder, scripts)] == [1, 1, 0]

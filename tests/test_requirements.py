@@ -32,7 +32,7 @@ from recapture.machine.pins import find_image, find_release, lock_path
 IMAGE = "torch2.6.0-cu124"
 
 
-def written(folder, text, name="requirements.txt"):
+def requirements_in(folder, text, name="requirements.txt"):
     path = folder / name
     path.write_text(text)
     return Requirements.read([path])
@@ -40,14 +40,16 @@ def written(folder, text, name="requirements.txt"):
 
 def test_comments_options_and_named_files_are_read(tmp_path):
     (tmp_path / "more.txt").write_text("timm>=1.0\n")
-    found = written(
+    requirements = requirements_in(
         tmp_path, "# a comment\neinops>=0.7  # why\n--index-url https://example.org/simple\n-r more.txt\n-e ./local\n"
     )
-    assert [str(one) for _, one in found.named()] == ["einops>=0.7", "timm>=1.0"]
+    assert [str(requirement) for _, requirement in requirements.named()] == ["einops>=0.7", "timm>=1.0"]
 
 
 def test_a_file_that_names_itself_is_read_once(tmp_path):
-    assert [str(one) for _, one in written(tmp_path, "-r requirements.txt\neinops\n").named()] == ["einops"]
+    assert [
+        str(requirement) for _, requirement in requirements_in(tmp_path, "-r requirements.txt\neinops\n").named()
+    ] == ["einops"]
 
 
 def test_files_that_name_one_another_many_times_are_read_once_each(tmp_path):
@@ -61,25 +63,28 @@ def test_files_that_name_one_another_many_times_are_read_once_each(tmp_path):
 def test_the_contents_decide_the_layer_and_not_the_name_of_the_file(tmp_path):
     lock = tmp_path / "lock.txt"
     lock.write_text("torch==2.6.0\n")
-    one, two = written(tmp_path, "einops\n", "a.txt"), written(tmp_path, "# said\neinops\n", "b.txt")
-    other = written(tmp_path, "einops>0.5\n", "c.txt")
-    assert one.digest(lock) == two.digest(lock) != other.digest(lock)
-    before = one.digest(lock)
+    first, second = (
+        requirements_in(tmp_path, "einops\n", "a.txt"),
+        requirements_in(tmp_path, "# said\neinops\n", "b.txt"),
+    )
+    changed = requirements_in(tmp_path, "einops>0.5\n", "c.txt")
+    assert first.digest(lock) == second.digest(lock) != changed.digest(lock)
+    before = first.digest(lock)
     lock.write_text("torch==2.7.0\n")
-    assert one.digest(lock) != before
+    assert first.digest(lock) != before
 
 
 def test_a_requirement_that_excludes_the_pinned_version_is_named_with_it(tmp_path):
-    found = written(tmp_path, "einops\nnumpy<1.20\n")
+    requirements = requirements_in(tmp_path, "einops\nnumpy<1.20\n")
     with pytest.raises(UsageError) as caught:
-        check_against(find_image(IMAGE), found)
+        check_against(find_image(IMAGE), requirements)
     numpy = find_image(IMAGE).numpy
     assert str(caught.value) == f"requirements.txt asks for numpy<1.20, and {IMAGE} pins numpy=={numpy}"
 
 
 @pytest.mark.parametrize("text", ["numpy>=1.20\n", 'numpy<1.20; python_version < "3.8"\n', "einops\n", "Torch>=2.0\n"])
 def test_requirements_that_fit_are_accepted(tmp_path, text):
-    check_against(find_image(IMAGE), written(tmp_path, text))
+    check_against(find_image(IMAGE), requirements_in(tmp_path, text))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,7 @@ def test_a_file_that_is_no_list_of_requirements_is_one_line(tmp_path, content, c
 @pytest.mark.parametrize("marker", ["python_version ~= 'abc'", "'a' < 'b'", "'x' in dependency_groups"])
 def test_a_marker_that_means_nothing_is_one_line(tmp_path, marker):
     with pytest.raises(UsageError) as caught:
-        check_against(find_image(IMAGE), written(tmp_path, f"numpy; {marker}\n"))
+        check_against(find_image(IMAGE), requirements_in(tmp_path, f"numpy; {marker}\n"))
     assert re.fullmatch(
         r"requirements\.txt: (the marker of 'numpy; .*' means nothing|'numpy; .*' is not a requirement): .*",
         str(caught.value),
@@ -130,15 +135,15 @@ def test_a_mark_of_the_encoding_is_no_part_of_the_first_name(tmp_path):
 
 
 def test_what_uv_says_about_a_dependency_names_both_sides():
-    said = (
+    message = (
         "uv failed: × No solution found when resolving dependencies: ╰─▶ Because torchaudio==2.5.0 depends on "
         "torch==2.5.0 and you require torch==2.6.0, we can conclude that your requirements are unsatisfiable."
     )
-    found = _conflict(said, {"torch": "2.6.0"}, find_image(IMAGE))
-    assert found == f"torchaudio==2.5.0 depends on torch==2.5.0, and {IMAGE} pins torch==2.6.0"
+    conflict = _conflict(message, {"torch": "2.6.0"}, find_image(IMAGE))
+    assert conflict == f"torchaudio==2.5.0 depends on torch==2.5.0, and {IMAGE} pins torch==2.6.0"
     assert _conflict("uv failed: Permission denied", {"torch": "2.6.0"}, find_image(IMAGE)) == ""
-    other = _conflict("No solution found: ╰─▶ Because there is no version of x", {}, find_image(IMAGE))
-    assert other == "Because there is no version of x"
+    unparsed = _conflict("No solution found: ╰─▶ Because there is no version of x", {}, find_image(IMAGE))
+    assert unparsed == "Because there is no version of x"
 
 
 def test_packages_of_the_image_are_not_installed_again(tmp_path):
@@ -147,7 +152,7 @@ def test_packages_of_the_image_are_not_installed_again(tmp_path):
         "numpy==2.1.2 \\\n    --hash=sha256:cc\n"
         "timm @ https://example.org/timm.whl \\\n    --hash=sha256:dd\ntorch==2.6.0\n-e ./local\n"
     )
-    hashed, others = to_install(beyond_lock(resolved, lock_path(IMAGE)), written(tmp_path, "einops\n"))
+    hashed, others = to_install(beyond_lock(resolved, lock_path(IMAGE)), requirements_in(tmp_path, "einops\n"))
     assert hashed == (
         "einops==0.8.1 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n"
         "timm @ https://example.org/timm.whl \\\n    --hash=sha256:dd\n"
@@ -182,7 +187,7 @@ class Wheels:
 
     def installed(self, text, mixed=None):
         """What is installed for a requirements file in this folder: the origin of each package."""
-        requirements = written(self.root, text)
+        requirements = requirements_in(self.root, text)
         image = find_image("a")
         check_against(image, requirements, mixed)
         layer = self.root / "layer"
@@ -200,10 +205,10 @@ def wheels(tmp_path, monkeypatch):
     find_uv("run these tests")
     planted = PlantedImages(tmp_path / "planted" if (tmp_path / "planted").mkdir() is None else tmp_path)
     monkeypatch.setattr(pins, "docker_directory", lambda: planted.docker)
-    found = Wheels(tmp_path / "wheels")
-    monkeypatch.setenv("UV_FIND_LINKS", str(found.root / "public"))
+    planted_wheels = Wheels(tmp_path / "wheels")
+    monkeypatch.setenv("UV_FIND_LINKS", str(planted_wheels.root / "public"))
     monkeypatch.setenv("UV_OFFLINE", "1")
-    return found
+    return planted_wheels
 
 
 def test_packages_of_two_releases_that_exclude_each_other_are_taken_as_they_are(wheels):
@@ -269,7 +274,7 @@ class TestProtectionsOfAnInstallation:
             folder = wheels.root / "overlay"
             shutil.rmtree(folder, ignore_errors=True)
             variables = {**os.environ, "UV_CACHE_DIR": str(wheels.root / "cache"), "UV_LINK_MODE": "copy"}
-            make_overlay(Interpreter(Path(sys.executable), variables), written(wheels.root, text), folder)
+            make_overlay(Interpreter(Path(sys.executable), variables), requirements_in(wheels.root, text), folder)
             return (folder / "acme.py").read_text()
 
         right = f"acme==1.0 --hash=sha256:{wheels.hashes['public', 'acme']}\n"
@@ -281,8 +286,11 @@ class TestProtectionsOfAnInstallation:
             overlay(f"--require-hashes\n{right}")
 
     def test_one_of_several_allowed_files_is_installed(self, wheels):
-        right, other = (wheels.hashes[kind, "acme"] for kind in ("public", "private"))
-        assert wheels.installed(f"acme==1.0 --hash=sha256:{right} \\\n  --hash=sha256:{other}\n")["acme"] == "public"
+        public_hash, private_hash = (wheels.hashes[kind, "acme"] for kind in ("public", "private"))
+        assert (
+            wheels.installed(f"acme==1.0 --hash=sha256:{public_hash} \\\n  --hash=sha256:{private_hash}\n")["acme"]
+            == "public"
+        )
 
     def test_a_file_that_changes_after_the_resolution_is_refused(self, wheels, monkeypatch):
         from recapture.images import requirements
@@ -313,21 +321,21 @@ class TestProtectionsOfAnInstallation:
         from recapture.machine.pins import lock_path
 
         lock_path("a").write_text(f"torch=={TORCH}\nmarker==1 \\\n    --hash=sha256:{'1' * 64}\n")
-        check_against(find_image("a"), written(wheels.root, f"marker==1 --hash=sha256:{'1' * 64}\n"))
+        check_against(find_image("a"), requirements_in(wheels.root, f"marker==1 --hash=sha256:{'1' * 64}\n"))
         with pytest.raises(UsageError, match="allows no file of marker 1 that a pins: the hashes differ"):
-            check_against(find_image("a"), written(wheels.root, f"marker==1 --hash=sha256:{'2' * 64}\n"))
+            check_against(find_image("a"), requirements_in(wheels.root, f"marker==1 --hash=sha256:{'2' * 64}\n"))
 
 
 def test_local_packages_of_two_folders_are_two_layers(tmp_path, monkeypatch):
     lock = tmp_path / "lock.txt"
     lock.write_text("torch==2.6.0\n")
-    requirements = written(tmp_path, "-e ./local\n")
+    requirements = requirements_in(tmp_path, "-e ./local\n")
     digests = set()
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
         digests.add(requirements.digest(lock))
-        digests.add(written(tmp_path / name, "-f wheels\n").digest(lock))
+        digests.add(requirements_in(tmp_path / name, "-f wheels\n").digest(lock))
         digests.add(_unpinned_name(UnpinnedRelease("2.6.0", "", "3.11"), requirements))
     assert len(digests) == 6
 

@@ -29,15 +29,15 @@ def test_a_dict_that_makes_objects_keeps_its_classes():
 
 def test_nothing_is_done_to_a_dict_that_did_not_change():
     class Counts(dict):
-        written = 0
+        writes = 0
 
         def __setitem__(self, key, value):
-            self.written += 1
+            self.writes += 1
             super().__setitem__(key, value)
 
     counts = Counts(a=1)
     Saver().saved(counts)()
-    assert counts.written == 0
+    assert counts.writes == 0
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_nothing_is_done_to_a_dict_that_did_not_change():
         (bytearray(b"ab"), lambda value: value.append(99)),
         (os.environ, lambda value: value.update(RECAPTURE_TEST="1")),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda argument: type(argument).__name__,
 )
 def test_contents_are_put_back(value, change):
     before = repr(value)
@@ -68,7 +68,7 @@ def test_a_logger_gets_its_own_settings_back_and_those_of_libraries_stay():
     logger = logging.getLogger("recapture-test.restored")
     logger.setLevel(logging.ERROR)
     restore = Saver().saved(logger)
-    made = logging.getLogger("recapture-test.made-meanwhile")
+    library_logger = logging.getLogger("recapture-test.made-meanwhile")
     logger.setLevel(logging.DEBUG)
     logger.disabled, logger.propagate = True, False
     logger.addHandler(logging.NullHandler())
@@ -77,4 +77,4 @@ def test_a_logger_gets_its_own_settings_back_and_those_of_libraries_stay():
     assert (logger.level, logger.disabled, logger.propagate, logger.handlers) == (logging.ERROR, False, True, [])
     assert logger.isEnabledFor(logging.ERROR)
     assert not logger.isEnabledFor(logging.INFO)
-    assert logging.getLogger("recapture-test.made-meanwhile") is made
+    assert logging.getLogger("recapture-test.made-meanwhile") is library_logger

@@ -66,13 +66,13 @@ def result_files(
 def fill(result_files: ResultFiles, most: int = 99) -> str:
     """Record the missing cells, with an interruption after the first `most`; return the cases that ran."""
     with result_files:
-        ran = [cell.spec.case for cell in result_files.missing()][:most]
-        for name in ran:
+        cases = [cell.spec.case for cell in result_files.missing()][:most]
+        for name in cases:
             key = {"case": f"s::{name}", "compiler": "eager", "device": "cpu"}
             result_files.record(Record(**key, verdict=Verdict.PASS, case_hash=""), Timing(**key, seconds=1.0), "", "")
         if len(result_files.done) == len(result_files.cells):
             result_files.close()
-    return "".join(ran)
+    return "".join(cases)
 
 
 def cases_in(directory: Path) -> str:
@@ -81,25 +81,25 @@ def cases_in(directory: Path) -> str:
 
 @pytest.mark.parametrize(("words", "resume"), [(("s",), False), (("s",), True), ((), True)])
 def test_results_of_another_installation_are_set_aside_not_mixed_in_and_not_lost(tmp_path, words, resume):
-    here = tmp_path / "image" / "cpu"
-    fill(result_files(here, "ab", numpy="1"))
-    other = result_files(here, "b", *words, resume=resume, numpy="2")
-    assert fill(other) == "b"
-    assert other.warnings == [
-        f"warning: older results in {here} are of another installation (numpy 1, now 2); they were moved to its folder before-1"
+    folder = tmp_path / "image" / "cpu"
+    fill(result_files(folder, "ab", numpy="1"))
+    newer = result_files(folder, "b", *words, resume=resume, numpy="2")
+    assert fill(newer) == "b"
+    assert newer.warnings == [
+        f"warning: older results in {folder} are of another installation (numpy 1, now 2); they were moved to its folder before-1"
     ]
-    assert (cases_in(here), cases_in(here / "before-1")) == ("b", "ab")
-    assert read_results(here).environment.packages["numpy"] == "2"
-    assert read_results(here / "before-1").environment.packages["numpy"] == "1"
-    assert find_results(tmp_path) == [here]
-    assert find_results(here / "before-1") == [here / "before-1"]
+    assert (cases_in(folder), cases_in(folder / "before-1")) == ("b", "ab")
+    assert read_results(folder).environment.packages["numpy"] == "2"
+    assert read_results(folder / "before-1").environment.packages["numpy"] == "1"
+    assert find_results(tmp_path) == [folder]
+    assert find_results(folder / "before-1") == [folder / "before-1"]
 
 
 def test_an_interrupted_run_of_another_installation_is_set_aside_too(tmp_path):
     fill(result_files(tmp_path, "ab", numpy="1"), most=1)
-    other = result_files(tmp_path, "ab", resume=True, numpy="2")
-    assert fill(other) == "ab"
-    assert len(other.warnings) == 1
+    newer = result_files(tmp_path, "ab", resume=True, numpy="2")
+    assert fill(newer) == "ab"
+    assert len(newer.warnings) == 1
     assert (tmp_path / "before-1" / "conformance.partial.jsonl").read_bytes().count(b"\n") == 1
 
 
@@ -180,15 +180,15 @@ def test_a_settled_selective_run_keeps_the_finished_rows(tmp_path):
 
 
 def test_resume_runs_again_what_the_machine_was_at_fault_for(tmp_path):
-    here = tmp_path / "image" / "cpu"
-    at_fault = result_files(here, "ab")
+    folder = tmp_path / "image" / "cpu"
+    at_fault = result_files(folder, "ab")
     with at_fault:
         for name, verdict in (("a", Verdict.PASS), ("b", Verdict.ENVIRONMENT)):
             key = {"case": f"s::{name}", "compiler": "eager", "device": "cpu"}
             at_fault.record(Record(**key, verdict=verdict, case_hash=""), Timing(**key, seconds=1.0), "", "")
         at_fault.close()
-    assert fill(result_files(here, "ab", resume=True)) == "b"
-    assert {str(row.verdict) for row in read_results(here).records} == {"pass"}
+    assert fill(result_files(folder, "ab", resume=True)) == "b"
+    assert {str(row.verdict) for row in read_results(folder).records} == {"pass"}
 
 
 def test_of_a_row_for_which_the_disk_has_no_room_nothing_is_left(tmp_path, monkeypatch):
@@ -204,47 +204,47 @@ def test_of_a_row_for_which_the_disk_has_no_room_nothing_is_left(tmp_path, monke
 
 
 def test_a_whole_run_without_resume_takes_nothing_from_an_unfinished_one(tmp_path):
-    here = tmp_path / "image" / "cpu"
-    assert fill(result_files(here, "abcd"), most=3) == "abc"
-    again = result_files(here, "abcd")
+    folder = tmp_path / "image" / "cpu"
+    assert fill(result_files(folder, "abcd"), most=3) == "abc"
+    again = result_files(folder, "abcd")
     assert fill(again, most=1) == "a"
     assert again.warnings == [
-        f"warning: the records of an unfinished run in {here} were moved to its folder before-1; to continue a run, use --resume"
+        f"warning: the records of an unfinished run in {folder} were moved to its folder before-1; to continue a run, use --resume"
     ]
-    assert fill(result_files(here, "abcd", resume=True)) == "bcd"
-    assert cases_in(here) == "abcd"
-    assert (here / "before-1" / "conformance.partial.jsonl").read_bytes().count(b"\n") == 3
+    assert fill(result_files(folder, "abcd", resume=True)) == "bcd"
+    assert cases_in(folder) == "abcd"
+    assert (folder / "before-1" / "conformance.partial.jsonl").read_bytes().count(b"\n") == 3
 
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_selection_is_refused_while_a_whole_run_is_unfinished(tmp_path, resume):
-    here = tmp_path / "image" / "cpu"
-    fill(result_files(here, "abcd"), most=2)
+    folder = tmp_path / "image" / "cpu"
+    fill(result_files(folder, "abcd"), most=2)
     with pytest.raises(UsageError, match="is unfinished: continue it with --resume and no selection"):
-        fill(result_files(here, "a", "s::a", resume=resume))
-    assert fill(result_files(here, "abcd", resume=True)) == "cd"
-    assert fill(result_files(here, "a", "s::a", resume=False)) == "a"
+        fill(result_files(folder, "a", "s::a", resume=resume))
+    assert fill(result_files(folder, "abcd", resume=True)) == "cd"
+    assert fill(result_files(folder, "a", "s::a", resume=False)) == "a"
 
 
 def test_a_selection_is_run_after_an_unfinished_one_was_ended(tmp_path):
-    here = tmp_path / "image" / "cpu"
-    fill(result_files(here, "abcd"), most=2)
-    assert settle(here)
-    assert fill(result_files(here, "c", "s::c")) == "c"
-    assert cases_in(here) == "abc"
+    folder = tmp_path / "image" / "cpu"
+    fill(result_files(folder, "abcd"), most=2)
+    assert settle(folder)
+    assert fill(result_files(folder, "c", "s::c")) == "c"
+    assert cases_in(folder) == "abc"
 
 
 def origins(directory: Path) -> dict[str | None, str]:
     """The cases that were measured with each revision of the suites, as the files say; None for rows that do not."""
     environment = read_environment(directory)
-    told = {name: origin.suite_commit for name, origin in environment.origins.items()}
-    found: dict[str | None, str] = {}
+    commits = {name: origin.suite_commit for name, origin in environment.origins.items()}
+    cases_by_commit: dict[str | None, str] = {}
     for row in read_jsonl(directory / TIMINGS, Timing):
-        revision = told[row.origin] if row.origin else None
-        found[revision] = found.get(revision, "") + row.case.removeprefix("s::")
+        revision = commits[row.origin] if row.origin else None
+        cases_by_commit[revision] = cases_by_commit.get(revision, "") + row.case.removeprefix("s::")
     counts = {origin.suite_commit: origin.cells for origin in environment.origins.values()}
-    assert counts == {revision: len(cases) for revision, cases in found.items() if revision}
-    return found
+    assert counts == {revision: len(cases) for revision, cases in cases_by_commit.items() if revision}
+    return cases_by_commit
 
 
 def test_rows_keep_the_origin_that_they_were_measured_at(tmp_path):
@@ -258,7 +258,7 @@ def test_rows_keep_the_origin_that_they_were_measured_at(tmp_path):
     fill(result_files(tmp_path, "ae", "s", revision="c"))
     assert origins(tmp_path) == {"a": "b", "b": "cd", "c": "ae"}
     first, second, third = origins_in_words(read_environment(tmp_path))
-    assert [one.rpartition(" (")[2] for one in (first, second, third)] == [
+    assert [warning.rpartition(" (")[2] for warning in (first, second, third)] == [
         "2 of 5 cells)",
         "2 of 5 cells)",
         "1 of 5 cells)",
@@ -291,8 +291,8 @@ def test_rows_of_files_that_name_no_origin_are_counted_as_unknown(tmp_path):
     assert last == "an unknown machine, before origins were recorded (3 of 4 cells)"
 
 
-@pytest.mark.parametrize("written", [1, 2, 3])
-def test_a_run_stopped_while_it_writes_a_cell_leaves_no_row_without_an_origin(tmp_path, monkeypatch, written):
+@pytest.mark.parametrize("lines_written", [1, 2, 3])
+def test_a_run_stopped_while_it_writes_a_cell_leaves_no_row_without_an_origin(tmp_path, monkeypatch, lines_written):
     lines = 0
     append = records.append_line
 
@@ -300,7 +300,7 @@ def test_a_run_stopped_while_it_writes_a_cell_leaves_no_row_without_an_origin(tm
         nonlocal lines
         append(handle, line)
         lines += 1
-        if lines == 3 + written:  # a cell has three lines
+        if lines == 3 + lines_written:  # a cell has three lines
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

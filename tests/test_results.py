@@ -17,10 +17,10 @@ def test_results_are_found_at_and_below_a_directory():
 
 def test_results_know_their_image_and_capability_from_their_directory(monkeypatch):
     monkeypatch.chdir(IMAGES / "torch2.6.0-cu124" / "cpu")
-    here = read_results(Path())
-    assert (here.image, here.capability) == ("torch2.6.0-cu124", "cpu")
-    assert here.environment.torch.version == "2.6.0+cu124"
-    assert len(here.records) == 24
+    results = read_results(Path())
+    assert (results.image, results.capability) == ("torch2.6.0-cu124", "cpu")
+    assert results.environment.torch.version == "2.6.0+cu124"
+    assert len(results.records) == 24
 
 
 def test_results_without_an_environment_can_be_read(tmp_path):
@@ -29,13 +29,13 @@ def test_results_without_an_environment_can_be_read(tmp_path):
     assert read_results(tmp_path).environment is None
 
 
-@pytest.mark.parametrize(("kept", "said"), [(0, "0 records"), (1, "1 record")])
-def test_records_that_are_fewer_than_were_recorded_are_refused(tmp_path, kept, said):
+@pytest.mark.parametrize(("lines_kept", "message"), [(0, "0 records"), (1, "1 record")])
+def test_records_that_are_fewer_than_were_recorded_are_refused(tmp_path, lines_kept, message):
     for path in (IMAGES / "torch2.6.0-cu124" / "cpu").iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     path = tmp_path / "conformance.jsonl"
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
-    with pytest.raises(UsageError, match=rf"conformance\.jsonl has {said}, but environment\.json beside it says 24"):
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines_kept]))
+    with pytest.raises(UsageError, match=rf"conformance\.jsonl has {message}, but environment\.json beside it says 24"):
         read_results(tmp_path)
 
 

@@ -53,8 +53,8 @@ def changed(folder, change, *, timings=True):
     ]
     write_jsonl(folder / "conformance.jsonl", records)
     if timings:
-        kept = {record.key for record in records}
-        write_jsonl(folder / "timings.jsonl", [row for row in read_timings(folder) if row.key in kept])
+        keys = {record.key for record in records}
+        write_jsonl(folder / "timings.jsonl", [row for row in read_timings(folder) if row.key in keys])
     path = folder / "environment.json"
     environment = json.loads(path.read_text())
     path.write_text(json.dumps({**environment, "recorded": len(records), "planned": len(records)}))
@@ -95,7 +95,7 @@ def test_packages_that_are_not_the_lock_s_are_found(folder, references):
     content = json.loads(path.read_text())
     content["packages"]["numpy"] = "1.26.4"
     path.write_text(json.dumps(content))
-    problem = next(one for one in verify(folder, references).problems if one.rule == "lock")
+    problem = next(reported for reported in verify(folder, references).problems if reported.rule == "lock")
     assert "numpy 1.26.4, locked" in problem.message
 
 
@@ -107,7 +107,7 @@ def test_results_of_another_image_under_this_name_are_found(tmp_path, references
 
 def test_missing_cells_are_found_and_a_compiler_that_was_not_asked_for_is_no_gap(folder, references):
     changed(folder, lambda record: None if record.case == "types::signed_zero" and record.compiler == "fx" else {})
-    problem = next(one for one in verify(folder, references).problems if one.rule == "missing")
+    problem = next(reported for reported in verify(folder, references).problems if reported.rule == "missing")
     assert problem.message.endswith("types::signed_zero::fx")
     changed(folder, lambda record: None if record.compiler == "fx" else {})
     assert rules(folder, references) == set()
@@ -165,7 +165,7 @@ def test_a_compiler_that_the_release_does_not_have_is_found(tmp_path, references
     changed(
         copy, lambda record: fields if record.compiler == "export" and record.verdict is Verdict.NOT_APPLICABLE else {}
     )
-    problem = next(one for one in verify(copy, references).problems if one.rule == "impossible")
+    problem = next(reported for reported in verify(copy, references).problems if reported.rule == "impossible")
     assert "this torch does not have" in problem.message
 
 
@@ -173,7 +173,7 @@ def test_too_many_cells_that_end_otherwise_than_everywhere_are_doubted(folder, r
     monkeypatch.setattr(verifying, "SETTLED_RELEASES", 2)
     fields = {"verdict": Verdict.PASS, "input": None, "differences": (), "error": None, "phase": None}
     changed(folder, lambda record: fields if record.compiler in ("export", "make_fx", "jit.trace") else {})
-    problem = next(one for one in verify(folder, references).problems if one.rule == "implausible")
+    problem = next(reported for reported in verify(folder, references).problems if reported.rule == "implausible")
     assert "that end alike on every recorded release end otherwise" in problem.message
 
 

@@ -64,7 +64,10 @@ def interrupted(command, suite: Path, results: str, number: signal.Signals) -> i
     return len(read_jsonl(directory / "conformance.partial.jsonl", Record, tolerate_torn_tail=True))
 
 
-SIGNALS = [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGKILL, signal.SIGINT))]
+SIGNALS = [
+    signal.SIGTERM,
+    *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGKILL, signal.SIGINT)),
+]
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -50,16 +50,16 @@ def run(client, *words, group="g", timeout=60.0, memory=1 << 40):
 
 def test_tasks_of_a_group_run_in_one_process_one_after_the_other(client):
     ends, noted = run(client, "a", "sleeps", "c")
-    assert len({one["pid"] for one in noted}) == 1
-    assert [one["before"] for one in noted] == [[], ["a"], ["a", "sleeps"]]
+    assert len({note["pid"] for note in noted}) == 1
+    assert [note["before"] for note in noted] == [[], ["a"], ["a", "sleeps"]]
     assert [end.reused for end in ends] == [False, True, True]
     assert {end.status for end in ends} == {0}
 
 
 def test_each_task_has_its_own_directories_output_phase_and_time(client):
     ends, noted = run(client, "a", "sleeps", "c")
-    assert len({one["cwd"] for one in noted}) == len({one["TMPDIR"] for one in noted}) == 3
-    assert [one["files"] for one in noted] == [[], [], []]
+    assert len({note["cwd"] for note in noted}) == len({note["TMPDIR"] for note in noted}) == 3
+    assert [note["files"] for note in noted] == [[], [], []]
     assert [end.stdout for end in ends] == ["printed by a\n", "printed by sleeps\n", "printed by c\n"]
     assert [end.phase for end in ends] == ["a", "sleeps", "c"]
     assert 0.8 <= ends[1].seconds < ends[1].seconds + ends[2].seconds
@@ -68,8 +68,8 @@ def test_each_task_has_its_own_directories_output_phase_and_time(client):
 
 def test_tasks_of_other_groups_and_of_none_have_other_processes(client):
     numbers = [client.submit(TASK, "a", timeout=60, memory=1 << 40, group=group) for group in ("g", "h", None, None)]
-    found = [client.result(number, dict, timeout=60) for number in numbers]
-    assert len({one["pid"] for one in found}) == 4
+    results = [client.result(number, dict, timeout=60) for number in numbers]
+    assert len({result["pid"] for result in results}) == 4
 
 
 @pytest.mark.parametrize("fault", ["dies", "is not reusable", "closes its files"])
@@ -95,11 +95,11 @@ def test_each_task_has_its_own_memory_limit(client):
 
 def test_a_process_that_a_task_left_does_not_outlive_it(client, mark):
     def left():
-        found = []
+        paths = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):  # another process of this machine has ended
-                found += [path] if f"{mark}\0".encode() in path.read_bytes() else []
-        return found
+                paths += [path] if f"{mark}\0".encode() in path.read_bytes() else []
+        return paths
 
     _, noted = run(client, "leaves a process", "a")
     assert noted[1]["before"] == ["leaves a process"]
@@ -126,11 +126,11 @@ def test_the_result_of_an_awaited_task_waits_beside_other_tasks(client):
 
 
 def test_a_message_that_arrived_while_another_was_awaited_is_not_lost(client):
-    other = client.submit(TASK, "other", timeout=60, memory=1 << 40)
+    other_task = client.submit(TASK, "other", timeout=60, memory=1 << 40)
     awaited = client.submit(TASK, "sleeps", timeout=60, memory=1 << 40, awaited=True)
     client.result(awaited, dict, timeout=60)
     assert isinstance(client.message(60), Begun)
-    assert client.message(60).id == other
+    assert client.message(60).id == other_task
 
 
 def test_the_next_task_is_of_the_group_or_of_none_that_is_busy():

@@ -201,11 +201,11 @@ def attention(q):
 
 
 def float64(function):
-    return lambda *args: function(*(one.double() for one in args)).to(args[0].dtype)
+    return lambda *args: function(*(argument.double() for argument in args)).to(args[0].dtype)
 
 
 def float32(function):
-    return lambda *args: function(*(one.float() for one in args)).to(args[0].dtype)
+    return lambda *args: function(*(argument.float() for argument in args)).to(args[0].dtype)
 
 
 def chain(x):
@@ -310,7 +310,7 @@ def test_rounding_explains_what_inductor_makes_of_it(name):
         assert same_bits(snapshot_of(eager(*args)), snapshot_of(compiled(*args))) or is_rounding(eager, compiled, *args)
 
 
-def asked(eager, other, samples):
+def decision_and_runs(eager, other, samples):
     """The numbers of the perturbed runs that a decision took."""
     numbers = []
 
@@ -324,22 +324,22 @@ def asked(eager, other, samples):
 def test_as_few_runs_as_decide():
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(20, 100, generator=generator) * 1e-6
-    one = torch.ones(100)
-    assert asked(one, one + noise[-1] / 2, lambda number: one + noise[number]) == (True, 3)
-    assert asked(one, one * 2, lambda number: one + noise[number]) == (False, 8)
-    assert asked(one, one + 2e-5, lambda number: one + noise[number]) == (False, 16)
+    ones = torch.ones(100)
+    assert decision_and_runs(ones, ones + noise[-1] / 2, lambda number: ones + noise[number]) == (True, 3)
+    assert decision_and_runs(ones, ones * 2, lambda number: ones + noise[number]) == (False, 8)
+    assert decision_and_runs(ones, ones + 2e-5, lambda number: ones + noise[number]) == (False, 16)
 
 
 def test_more_runs_are_made_for_few_elements_that_stay_as_they_are_by_chance():
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(40, 1000, generator=generator) * 1e-6
     noise[:20, 7], noise[20:, 7] = 0, 5e-6
-    one = torch.ones(1000)
-    other = one + noise[-1] / 2
-    other[7] = 1 + 1e-5
-    assert asked(one, other, lambda number: one + noise[number]) == (True, 32)
+    ones = torch.ones(1000)
+    rounded = ones + noise[-1] / 2
+    rounded[7] = 1 + 1e-5
+    assert decision_and_runs(ones, rounded, lambda number: ones + noise[number]) == (True, 32)
     noise[:, 7] = 0
-    assert asked(one, other, lambda number: one + noise[number]) == (False, 32)
+    assert decision_and_runs(ones, rounded, lambda number: ones + noise[number]) == (False, 32)
 
 
 def test_elements_without_a_digit_are_judged_by_the_spread_of_all():
@@ -351,41 +351,41 @@ def test_elements_without_a_digit_are_judged_by_the_spread_of_all():
     zero[9] = noise[:, 9] = 0
     other[9] = 0
     other[7] = 3e-8
-    assert asked(zero, other, lambda number: noise[number])[0]
+    assert decision_and_runs(zero, other, lambda number: noise[number])[0]
     other[7] = 2e-7  # farther than any element of any run
-    assert not asked(zero, other, lambda number: noise[number])[0]
+    assert not decision_and_runs(zero, other, lambda number: noise[number])[0]
     other[7], other[9] = 3e-8, 1e-9  # an exact zero in every run
-    assert not asked(zero, other, lambda number: noise[number])[0]
+    assert not decision_and_runs(zero, other, lambda number: noise[number])[0]
     other[9] = 0
     whole = zero + torch.tensor([0.0] * 199 + [1.0])  # one element has digits: each is judged by its own spread
-    assert not asked(whole, other + whole - zero, lambda number: noise[number] + whole - zero)[0]
+    assert not decision_and_runs(whole, other + whole - zero, lambda number: noise[number] + whole - zero)[0]
 
 
 def test_an_error_in_all_elements_is_seen_though_each_is_as_small_as_rounding():
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(40, 1000, generator=generator) * 1e-6
-    one = torch.ones(1000)
-    assert asked(one, one + noise[-1] / 2, lambda number: one + noise[number])[0]
-    assert not asked(one, one + 1.5e-6, lambda number: one + noise[number])[0]
-    assert not asked(one, one + noise[-1].sign() * 2.5e-6, lambda number: one + noise[number])[0]
+    ones = torch.ones(1000)
+    assert decision_and_runs(ones, ones + noise[-1] / 2, lambda number: ones + noise[number])[0]
+    assert not decision_and_runs(ones, ones + 1.5e-6, lambda number: ones + noise[number])[0]
+    assert not decision_and_runs(ones, ones + noise[-1].sign() * 2.5e-6, lambda number: ones + noise[number])[0]
 
 
 def test_an_element_may_jump_as_far_as_elements_jump_in_the_runs():
     whole = torch.arange(100.0)
 
     def jumping(number):
-        found = whole.clone()
-        found[number] += 1
-        return found
+        changed = whole.clone()
+        changed[number] += 1
+        return changed
 
     def with_jumps(*at, by=1.0):
-        found = whole.clone()
-        found[list(at)] += by
-        return found
+        changed = whole.clone()
+        changed[list(at)] += by
+        return changed
 
-    assert asked(whole, with_jumps(50), jumping)[0]
-    assert not asked(whole, with_jumps(50, 60, 70), jumping)[0]
-    assert not asked(whole, with_jumps(50, by=5.0), jumping)[0]
+    assert decision_and_runs(whole, with_jumps(50), jumping)[0]
+    assert not decision_and_runs(whole, with_jumps(50, 60, 70), jumping)[0]
+    assert not decision_and_runs(whole, with_jumps(50, by=5.0), jumping)[0]
 
 
 @pytest.mark.parametrize(
@@ -407,9 +407,9 @@ def test_without_perturbed_runs_a_relative_tolerance_decides(eager, close, far):
 
 
 def test_runs_of_another_form_do_not_count():
-    one = snapshot_of(torch.ones(2))
-    assert not explained(one, snapshot_of(torch.full((2,), 1.1)), lambda _: snapshot_of(torch.full((3,), 1.1)))
-    assert not explained(one, snapshot_of(torch.full((2,), 1.1)), lambda _: snapshot_of("text"))
+    eager = snapshot_of(torch.ones(2))
+    assert not explained(eager, snapshot_of(torch.full((2,), 1.1)), lambda _: snapshot_of(torch.full((3,), 1.1)))
+    assert not explained(eager, snapshot_of(torch.full((2,), 1.1)), lambda _: snapshot_of("text"))
 
 
 def test_what_holds_no_numbers_is_never_explained():
@@ -424,7 +424,7 @@ def nan(payload):
 
 
 @pytest.mark.parametrize(
-    ("eager", "other", "found"),
+    ("eager", "other", "expected"),
     [
         (torch.ones(2), torch.ones(2), None),
         (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0 + 2**-22]), Distance("value", 1, (1, 2))),
@@ -454,15 +454,15 @@ def nan(payload):
         (torch.tensor(1.0), torch.tensor(2.0), Distance("value", 2**23, (1, 1))),
     ],
 )
-def test_how_far_two_values_are_apart(eager, other, found):
-    assert distance(snapshot_of(eager), snapshot_of(other)) == found
-    assert same_bits(snapshot_of(eager), snapshot_of(other)) == (found is None)
+def test_how_far_two_values_are_apart(eager, other, expected):
+    assert distance(snapshot_of(eager), snapshot_of(other)) == expected
+    assert same_bits(snapshot_of(eager), snapshot_of(other)) == (expected is None)
 
 
 def test_where_two_tensors_differ():
-    one = torch.tensor([0.0, float("nan"), 1.0, 2.0])
-    other = torch.tensor([-0.0, float("nan"), 1.0, 3.0])
-    assert unequal(one, other).tolist() == [False, False, False, True]
+    first = torch.tensor([0.0, float("nan"), 1.0, 2.0])
+    second = torch.tensor([-0.0, float("nan"), 1.0, 3.0])
+    assert unequal(first, second).tolist() == [False, False, False, True]
     assert unequal(torch.arange(4).view(2, 2), torch.tensor([[0, 1], [3, 3]])).tolist() == [
         [False, False],
         [True, False],
@@ -470,6 +470,6 @@ def test_where_two_tensors_differ():
 
 
 def test_a_view_of_one_element_with_another_stride_has_bits():
-    one = snapshot_of(torch.ones(3)[::3])
-    assert same_bits(one, snapshot_of(torch.ones(1)))
-    assert not same_bits(one, snapshot_of(torch.zeros(3)[::3]))
+    strided = snapshot_of(torch.ones(3)[::3])
+    assert same_bits(strided, snapshot_of(torch.ones(1)))
+    assert not same_bits(strided, snapshot_of(torch.zeros(3)[::3]))

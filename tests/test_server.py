@@ -66,8 +66,8 @@ def test_cells_that_die_cost_themselves_alone(warm, tmp_path):
         *("neighbour::dies-in-capture", "neighbour::dies-in-call", "neighbour::exits-with-status"),
     )
     assert run_in_process(*(f"{DEADLY}::{name}" for name in names), "--jobs", 2, "--results", tmp_path) == 0
-    found = {cell.removeprefix("deadly::"): row for cell, row in records_below(tmp_path).items()}
-    assert {name: (str(row.verdict), row.phase, row.reason) for name, row in found.items()} == {
+    rows = {cell.removeprefix("deadly::"): row for cell, row in records_below(tmp_path).items()}
+    assert {name: (str(row.verdict), row.phase, row.reason) for name, row in rows.items()} == {
         name: EXPECTED[name] for name in names
     }
 
@@ -169,9 +169,9 @@ def test_an_output_file_past_its_limit_keeps_its_end_and_grows_again(tmp_path, m
 def test_the_end_of_an_output_file_begins_with_a_whole_line(tmp_path):
     """Else a secret would stand without the name that tells that it is one."""
     path = tmp_path / "stdout"
-    rest = "a line\n" * (TAIL_BYTES // 7 - 1)
-    path.write_text("x" * 100 + f"\nlogin --password hunter22\n{rest}")
-    assert tail(path) == rest
+    last_lines = "a line\n" * (TAIL_BYTES // 7 - 1)
+    path.write_text("x" * 100 + f"\nlogin --password hunter22\n{last_lines}")
+    assert tail(path) == last_lines
     path.write_text("x" * (TAIL_BYTES + 5))
     assert tail(path) == "x" * TAIL_BYTES
     path.write_text("short\nand whole")
@@ -207,7 +207,7 @@ def test_an_orphan_is_known_by_its_session_directory_or_environment(tmp_path, ho
     (tmp_path / "task2").mkdir()
     running = Running(tmp_path)
     task = Task(1, "canary", msgspec.Raw(b"null"), 60.0, 1 << 40)
-    folder, other = Folder(scratch), Folder(tmp_path / "task2")
+    folder, other_folder = Folder(scratch), Folder(tmp_path / "task2")
     no_pid = 1 << 22
     with subprocess.Popen(["sleep", "60"], **how(scratch)) as process:
         while not Path(f"/proc/{process.pid}/environ").read_bytes():
@@ -215,7 +215,7 @@ def test_an_orphan_is_known_by_its_session_directory_or_environment(tmp_path, ho
         child = Child(task, no_pid, folder, 0.0)
         assert running._comes_of(child, process.pid) == known
         session = os.getsid(process.pid)
-        assert running._comes_of(Child(task, session, other, 0.0), process.pid)
+        assert running._comes_of(Child(task, session, other_folder, 0.0), process.pid)
         running[session] = Child(task, session, folder, 0.0)
         assert not running._comes_of(child, process.pid)
         process.kill()
@@ -246,8 +246,8 @@ def test_a_mark_is_inherited_over_forks_sessions_and_programs():
     below = "import os; from recapture.pool.processes import mark_of; print(mark_of(os.getpid()))"
     script = f"{marked} sys.stdout.flush(); subprocess.run([sys.executable, '-c', {below!r}], start_new_session=True, cwd='/', env={{'PYTHONPATH': {str(Path.cwd())!r}}})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    owner, found = done.stdout.split()
-    assert found == owner
+    owner, inherited = done.stdout.split()
+    assert inherited == owner
     assert mark_of(os.getpid()) is None
 
 

@@ -68,8 +68,8 @@ def test_a_form_of_a_compiler_without_a_duration_is_expected_to_take_what_its_pl
     seconds = {("s::c", "aoti", "cpu"): 3.0, ("s::c", "fx", "cpu"): 0.7, ("s::c", "compile", "cpu"): 5.0}
     assert usual_seconds(("s::c", "aoti:dynamic", "cpu"), seconds) == 3.0
     assert usual_seconds(("s::c", "fx:concrete_args", "cpu"), seconds) == 0.7
-    for other in (("s::c", "compile:eager", "cpu"), ("s::c", "fx:concrete_args", "cuda"), ("s::d", "fx", "cpu")):
-        assert usual_seconds(other, seconds) == usual_seconds(other, {}), "no code, another device, another case"
+    for cell in (("s::c", "compile:eager", "cpu"), ("s::c", "fx:concrete_args", "cuda"), ("s::d", "fx", "cpu")):
+        assert usual_seconds(cell, seconds) == usual_seconds(cell, {}), "no code, another device, another case"
 
 
 def test_on_a_gpu_the_cells_of_a_case_stay_together():
@@ -87,9 +87,9 @@ def test_frozen_durations_divide_as_the_folder_does(tmp_path):
     results = REPOSITORY / "results"
     frozen = tmp_path / "durations.jsonl"
     frozen.write_bytes(frozen_seconds(results, "cpu"))
-    found = recorded_seconds(frozen, "cpu")
-    assert found == recorded_seconds(results, "cpu")
-    assert len(found) > 1000
+    in_frozen = recorded_seconds(frozen, "cpu")
+    assert in_frozen == recorded_seconds(results, "cpu")
+    assert len(in_frozen) > 1000
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_merged_shards_are_the_bytes_of_one_machine(parts, capsys):
     environment = json.loads((merged / "environment.json").read_bytes())
     assert environment["planned"] == environment["recorded"] == len((merged / FILES[0]).read_bytes().splitlines())
     assert sorted(path.name for path in merged.iterdir()) == sorted(path.name for path in whole.iterdir())
-    assert [one["cells"] for one in environment["origins"].values()] == [environment["recorded"]]
+    assert [origin["cells"] for origin in environment["origins"].values()] == [environment["recorded"]]
     out = capsys.readouterr().out
     assert f"{environment['planned']} planned, {environment['recorded']} recorded" in out
 
@@ -161,8 +161,8 @@ def test_merged_shards_say_which_rows_are_of_which_machine(parts):
     assert _run(["merge", *(str(parts / f"part{number}") for number in (1, 2, 3)), "--results", str(parts / "m")]) == 0
     merged = json.loads((results_below(parts / "m") / "environment.json").read_text())
     assert merged["origins"].pop("0badc0de") == origin | {"cpu": "another"}
-    (rest,) = merged["origins"].values()
-    assert rest["cells"] == merged["recorded"] - origin["cells"]
+    (other_origin,) = merged["origins"].values()
+    assert other_origin["cells"] == merged["recorded"] - origin["cells"]
 
 
 def test_a_shard_is_a_part_of_the_plan_and_says_so(parts):
@@ -238,10 +238,10 @@ def test_shards_of_other_packages_are_refused(parts, capsys):
 
 
 def test_what_the_target_has_of_other_selections_is_kept(parts, warm, capsys):
-    there = str(parts / "m")
-    assert _run(["run", "types", "--compiler", "eager", "--results", there]) == 0
+    target = str(parts / "m")
+    assert _run(["run", "types", "--compiler", "eager", "--results", target]) == 0
     before = len(read_jsonl(results_below(parts / "m") / "conformance.jsonl", Record))
-    assert _run(["merge", *(str(parts / f"part{number}") for number in (1, 2, 3)), "--results", there]) == 0
+    assert _run(["merge", *(str(parts / f"part{number}") for number in (1, 2, 3)), "--results", target]) == 0
     rows = read_jsonl(results_below(parts / "m") / "conformance.jsonl", Record)
     whole = read_jsonl(results_below(parts / "whole") / "conformance.jsonl", Record)
     assert len(rows) == before + len(whole)

@@ -308,10 +308,10 @@ def test_a_group_is_together_and_begins_with_the_cells_that_are_likely_to_pass()
     seconds = {"jit.trace": 2.0, "eager": 2.0, "compile": 3.0}
 
     def ordered(ends):
-        found = in_groups(
+        cells_in_order = in_groups(
             cells, lambda cell: group_of(cell, (), ()), lambda cell: seconds[cell.spec.compiler], lambda cell: ends
         )
-        return [(cell.spec.case, cell.spec.compiler) for cell in found]
+        return [(cell.spec.case, cell.spec.compiler) for cell in cells_in_order]
 
     assert ordered(()) == [("f", "eager"), ("f", "jit.trace"), ("g", "compile"), ("f", "compile")]
     seconds["eager"] = 0.5

@@ -160,9 +160,9 @@ def test_the_document_of_results_has_every_recorded_cell_with_its_mark():
         strip = document.cases[case].cells[compiler][capability]
         mark = strip.marks[document.releases.index(environment.release)]
         same_release = [
-            other
-            for other in document.environments
-            if (other.release, other.capability) == (environment.release, capability)
+            sibling
+            for sibling in document.environments
+            if (sibling.release, sibling.capability) == (environment.release, capability)
         ]
         if len(same_release) == 1:
             assert document.marks[mark].verdict == verdict
@@ -346,11 +346,11 @@ def test_every_cell_is_on_the_page_of_its_case(files):
     site = Site(document)
     for name, case in document.cases.items():
         text = pages[site.pages[name].partition("#")[0]]
-        shown = json.loads(re.search('id="page-data">(.*?)</script>', text, re.DOTALL)[1])
+        page_data = json.loads(re.search('id="page-data">(.*?)</script>', text, re.DOTALL)[1])
         for compiler, strips in case.cells.items():
             assert f'data-key="{name}::{compiler}"' in text
             for capability, strip in strips.items():
-                assert shown["cells"][f"{name}::{compiler}"][capability][0] == strip.marks
+                assert page_data["cells"][f"{name}::{compiler}"][capability][0] == strip.marks
 
 
 def test_a_strip_of_the_page_opens_the_records_of_its_cell(files):
@@ -407,11 +407,11 @@ def test_the_command_writes_the_same_site_again_and_leaves_other_folders_alone(t
         with pytest.raises(SystemExit) as ended:
             main(["site", "--data", str(path), "--output", str(output), "--json"])
         assert ended.value.code == 0
-        written = {
+        contents = {
             file.relative_to(output).as_posix(): file.read_bytes() for file in output.rglob("*") if file.is_file()
         }
-        assert written.pop(".recapture-site") == b""
-        assert written == dict(site_files(planted()))
+        assert contents.pop(".recapture-site") == b""
+        assert contents == dict(site_files(planted()))
         (output / "left-over.html").write_text("of an earlier build")
     assert '"pages": 2' in capsys.readouterr().out
     mine = tmp_path / "mine"

@@ -429,8 +429,8 @@ def test_a_filter_shows_another_compiler_and_device_and_is_in_the_address(open_p
     visitor.choose("compiler", "jit.trace")
     assert "compiler=jit.trace" in page.url
     marks = Site(document).worst_of(document.behaviours[name].cases, "jit.trace")["cpu"]
-    shown = page.locator(f"#overview tr[data-key='{name}'] td").first
-    assert document.marks[marks[0]].short in shown.inner_text()
+    cell = page.locator(f"#overview tr[data-key='{name}'] td").first
+    assert document.marks[marks[0]].short in cell.inner_text()
     again = Visitor(open_page(page.url.rpartition("/")[2]), site).drawn()
     assert again.page.input_value("#filters [name=compiler]") == "jit.trace"
     assert (
@@ -514,10 +514,10 @@ def test_no_page_has_a_fault_of_accessibility_in_either_colours(open_page, name,
     tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
     # The colours are all that differs in the dark. Preloading asks for files, which a browser refuses to a page of a folder.
     rules = {"type": "tag", "values": tags} if scheme == "light" else {"type": "rule", "values": ["color-contrast"]}
-    found = axe.Axe().run(page, options={"runOnly": rules, "preload": False, "resultTypes": ["violations"]})
+    audit = axe.Axe().run(page, options={"runOnly": rules, "preload": False, "resultTypes": ["violations"]})
     violations = {
         violation["id"]: [node["html"][:200] for node in violation["nodes"]][:3]
-        for violation in found.response["violations"]
+        for violation in audit.response["violations"]
     }
     assert violations == {}
 

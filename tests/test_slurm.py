@@ -35,11 +35,11 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture
 def cluster():
-    found = Cluster()
+    started = Cluster()
     try:
-        yield found
+        yield started
     finally:
-        found.stop()
+        started.stop()
 
 
 @pytest.fixture
@@ -85,11 +85,13 @@ def running(cluster, checkout, name, number):
 
 
 def same(checkout, name, image):
-    one, other = (checkout.root / folder / image / "cpu" for folder in ("one", name))
+    expected_folder, folder_of_run = (checkout.root / folder / image / "cpu" for folder in ("one", name))
     for file in FILES:
-        assert (other / file).read_bytes() == (one / file).read_bytes(), (image, file)
-    assert sorted(path.name for path in other.iterdir()) == sorted(path.name for path in one.iterdir())
-    assert len((other / FILES[0]).read_bytes().splitlines()) == 2 * CASES
+        assert (folder_of_run / file).read_bytes() == (expected_folder / file).read_bytes(), (image, file)
+    assert sorted(path.name for path in folder_of_run.iterdir()) == sorted(
+        path.name for path in expected_folder.iterdir()
+    )
+    assert len((folder_of_run / FILES[0]).read_bytes().splitlines()) == 2 * CASES
 
 
 def main_process(cluster, index):

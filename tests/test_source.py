@@ -131,7 +131,7 @@ def test_what_can_change_the_outcome_changes_the_hash(hash_of, change):
 def test_strings_count_to_the_letter(hash_of):
     text = 'def f(x):\n    return """a,\n  b # c\n\nd"""\n'
     others = [text.replace(*change) for change in ((",\n", "\n"), ("# c", "#c"), ("\n\n", "\n"), ("  b", " b"))]
-    assert len({hash_of(one) for one in [text, *others]}) == 5
+    assert len({hash_of(variant) for variant in [text, *others]}) == 5
 
 
 VERSIONS = {
@@ -372,13 +372,13 @@ def test_a_declaration_keeps_what_decides_and_its_layout(tmp_path):
         f"from recapture import case as c\n\nCLAIM = ('T1', 'pass')\nMORE = {{}}\n\n\n{decorator}def f(x, y):\n    return x\n",
         encoding="utf-8",
     )
-    found = closure(path, "f")
-    assert found.called == ("c",)
-    assert found.declared == (
+    definition = closure(path, "f")
+    assert definition.called == ("c",)
+    assert definition.declared == (
         "MORE = {}\n\n\n@c(\n    example=lambda: ('ü', 'ß'),\n    held_out=[\n       lambda: (1, 2),  # why\n   ],\n    **MORE,\n)\n"
         "def f(x, y):\n    return x\n"
     )
-    assert found.body == "MORE = {}\n\n\ndef f(x, y):\n    return x\n"
+    assert definition.body == "MORE = {}\n\n\ndef f(x, y):\n    return x\n"
 
 
 @pytest.mark.parametrize(
@@ -397,14 +397,14 @@ def test_a_statement_that_declares_a_definition_belongs_to_it_and_not_to_its_nei
     text = "import functools\nfrom recapture import case\n\n\ndef made():\n    return (1,)\n\n\n"
     text += f"def f(x):\n    return x\n\n\ndef g(x):\n    return made()\n\n\n{statement}\n"
     path.write_text(text)
-    found = closure(path, "f")
-    assert found.text.rstrip().endswith(statement.splitlines()[-1])
-    assert found.called == ("case",)
+    definition = closure(path, "f")
+    assert definition.text.rstrip().endswith(statement.splitlines()[-1])
+    assert definition.called == ("case",)
     if "for" not in statement:  # its variable may be any definition
         assert "f(" not in closure(path, "g").text
     path.write_text(text.replace("(1,)", "(2,)"))
     os.utime(path, ns=(1, 2))
-    assert closure(path, "f").hash != found.hash
+    assert closure(path, "f").hash != definition.hash
 
 
 def test_an_unknown_name_is_a_key_error(tmp_path):

@@ -22,9 +22,9 @@ def benchmark(tmp_path):
     document = json.loads(path.read_text())
 
     def changed(change):
-        other = copy.deepcopy(document)
-        change(other, other["rows"][0], other["rows"][0]["processes"][0])
-        path.write_text(json.dumps(other))
+        damaged = copy.deepcopy(document)
+        change(damaged, damaged["rows"][0], damaged["rows"][0]["processes"][0])
+        path.write_text(json.dumps(damaged))
         return path
 
     return changed

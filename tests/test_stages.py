@@ -112,7 +112,7 @@ def test_a_milder_switch_replaces_one_that_cures():
 def test_cells_of_the_same_run_that_are_rungs_do_not_run_again():
     compiler = Played(3, cured_by=["emulate_precision_casts"])
     report = find_stage(WRONG, FACTS, compiler, known={"eager": RIGHT, "aot_eager": RIGHT})
-    assert not any(one.backend in ("eager", "aot_eager") for one in compiler.tried)
+    assert not any(trial.backend in ("eager", "aot_eager") for trial in compiler.tried)
     assert report.stage is not None
     assert report.stage.part == "precision of intermediates"
 
@@ -276,9 +276,9 @@ def test_a_compiler_of_a_user_has_the_stages_that_it_declares(tmp_path, options,
         compiler_suite="own",
         compiler_file=str(path),
     )
-    found = msgspec.json.decode(facts(msgspec.json.encode(spec), lambda _: None), type=StageFacts)
-    assert len(found.switches) == stages
-    assert (found.family is None) == (stages == 0)
+    stage_facts = msgspec.json.decode(facts(msgspec.json.encode(spec), lambda _: None), type=StageFacts)
+    assert len(stage_facts.switches) == stages
+    assert (stage_facts.family is None) == (stages == 0)
 
 
 def test_only_prefixes_that_the_release_has_are_tried():
@@ -339,10 +339,10 @@ def test_a_hostile_workaround_stays_text():
 
 
 def test_another_stage_is_a_note_of_the_diff_and_a_missing_one_is_nothing():
-    other = msgspec.structs.replace(WRONG, stage=GuiltyStage("dynamo"))
-    assert category(GUILTY, other) == "noted_differently"
-    assert stage_changed(GUILTY, other) == "guilty stage: Inductor, vectorization → Dynamo"
-    assert category(WRONG, other) is None
+    with_dynamo = msgspec.structs.replace(WRONG, stage=GuiltyStage("dynamo"))
+    assert category(GUILTY, with_dynamo) == "noted_differently"
+    assert stage_changed(GUILTY, with_dynamo) == "guilty stage: Inductor, vectorization → Dynamo"
+    assert category(WRONG, with_dynamo) is None
     assert culprit(GuiltyStage("export", "strict mode")) == "torch.export, strict mode"
 
 

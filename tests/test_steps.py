@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from planted_trials import a_case, a_compiler, found, ones, plus_one, ruling, same
+from planted_trials import a_case, a_compiler, ones, places_and_kinds, plus_one, ruling, same
 
 from recapture.judge import steps
 from recapture.judge.steps import carry_out
@@ -12,8 +12,8 @@ from recapture.judge.verdict import decide
 
 
 def test_a_compiler_that_does_nothing_passes_without_a_note():
-    one = ruling(plus_one, same)
-    assert (str(one.verdict), one.differences, one.noted) == ("pass", (), ())
+    result = ruling(plus_one, same)
+    assert (str(result.verdict), result.differences, result.noted) == ("pass", (), ())
 
 
 def test_every_input_is_announced_before_its_call():
@@ -40,9 +40,9 @@ def test_no_function_of_an_earlier_execution_is_called():
     def rounds_otherwise(fn, example):
         return lambda x: torch.sin(x).flip(0).sum(0) * 1.01
 
-    one = decide(carry_out(load, a_compiler(rounds_otherwise), "cpu", lambda _: None))
+    result = decide(carry_out(load, a_compiler(rounds_otherwise), "cpu", lambda _: None))
     assert len(executions) > 3  # with noise too
-    assert "original" not in {difference.input for difference in one.differences}
+    assert "original" not in {difference.input for difference in result.differences}
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -64,27 +64,27 @@ HELD_OUT = frozenset({"held_out[0]"})
 
 
 def test_an_exporter_may_refuse_an_input_of_another_rank():
-    one = ruling(plus_one, refuses_all_but_the_first, compiler={"fixed_ranks": True}, other_rank_inputs=HELD_OUT)
-    assert (str(one.verdict), one.raised) == ("pass", None)
-    assert [(refusal.input, refusal.raised.type) for refusal in one.refusals] == [("held_out[0]", "AssertionError")]
+    result = ruling(plus_one, refuses_all_but_the_first, compiler={"fixed_ranks": True}, other_rank_inputs=HELD_OUT)
+    assert (str(result.verdict), result.raised) == ("pass", None)
+    assert [(refusal.input, refusal.raised.type) for refusal in result.refusals] == [("held_out[0]", "AssertionError")]
 
 
 def test_no_other_compiler_and_no_other_input_may_be_refused():
     for compiler, inputs in (({}, HELD_OUT), ({"fixed_ranks": True}, frozenset())):
-        one = ruling(plus_one, refuses_all_but_the_first, compiler=compiler, other_rank_inputs=inputs)
-        assert (str(one.verdict), one.input, one.refusals) == ("error", "held_out[0]", ())
+        result = ruling(plus_one, refuses_all_but_the_first, compiler=compiler, other_rank_inputs=inputs)
+        assert (str(result.verdict), result.input, result.refusals) == ("error", "held_out[0]", ())
 
 
 def test_a_wrong_value_for_another_rank_is_silently_wrong_under_an_exporter_too():
     def bakes_in(fn, example):
-        kept = fn(*example)
-        return lambda x: kept.clone()
+        example_result = fn(*example)
+        return lambda x: example_result.clone()
 
     inputs = [("example", ones), ("held_out[0]", lambda: (torch.ones(1, 3) * 2,))]
     case = a_case(plus_one, other_rank_inputs=HELD_OUT)
     case.inputs = lambda: inputs
-    one = decide(carry_out(lambda: case, a_compiler(bakes_in, fixed_ranks=True), "cpu", lambda _: None))
-    assert (str(one.verdict), one.input, one.refusals) == ("specialized", "held_out[0]", ())
+    result = decide(carry_out(lambda: case, a_compiler(bakes_in, fixed_ranks=True), "cpu", lambda _: None))
+    assert (str(result.verdict), result.input, result.refusals) == ("specialized", "held_out[0]", ())
 
 
 def test_memory_that_runs_out_is_no_refusal():
@@ -99,8 +99,8 @@ def test_memory_that_runs_out_is_no_refusal():
 
         return call
 
-    one = ruling(plus_one, runs_out, compiler={"fixed_ranks": True}, other_rank_inputs=HELD_OUT)
-    assert (str(one.verdict), one.refusals) == ("oom", ())
+    result = ruling(plus_one, runs_out, compiler={"fixed_ranks": True}, other_rank_inputs=HELD_OUT)
+    assert (str(result.verdict), result.refusals) == ("oom", ())
 
 
 # --- exceptions -----------------------------------------------------------------------------------------------------
@@ -117,9 +117,9 @@ def test_a_subclass_of_the_exception_of_eager_is_a_note():
 
         return call
 
-    one = ruling(refuses, narrower)
-    assert str(one.verdict) == "pass"
-    assert one.noted[0].detail == "eager raises LookupError, this its subclass KeyError"
+    result = ruling(refuses, narrower)
+    assert str(result.verdict) == "pass"
+    assert result.noted[0].detail == "eager raises LookupError, this its subclass KeyError"
 
 
 def test_a_wider_exception_is_a_failure():
@@ -149,8 +149,8 @@ def test_a_backward_that_fails_is_an_error_of_its_own_phase():
         def backward(ctx, gradient):
             raise NotImplementedError("no backward")
 
-    one = ruling(plus_one, lambda fn, example: Fails.apply, make=leaf)
-    assert (str(one.verdict), one.phase, one.input, one.raised.type) == (
+    result = ruling(plus_one, lambda fn, example: Fails.apply, make=leaf)
+    assert (str(result.verdict), result.phase, result.input, result.raised.type) == (
         "error",
         "backward",
         "example",
@@ -180,7 +180,7 @@ def test_a_parameter_that_begins_to_need_a_gradient_keeps_none_of_the_comparison
         return lambda x: fn(x).detach()
 
     assert str(ruling(Thaws, detaches, compiler={"inference_only": True}).verdict) == "pass"
-    differences = found(ruling(Thaws, detaches).differences)
+    differences = places_and_kinds(ruling(Thaws, detaches).differences)
     assert ("example", "gradients.state['weight']", "gradient") in differences
     assert not any(where.endswith(".grad") for _, where, _ in differences)
 
@@ -189,7 +189,10 @@ def test_a_case_can_do_without_a_backward():
     def doubles_gradient(fn, example):
         return lambda x: (x * 2 - x.detach()) + 1
 
-    assert found(ruling(plus_one, doubles_gradient, make=leaf).differences)[0][1:] == ("gradients.args[0]", "gradient")
+    assert places_and_kinds(ruling(plus_one, doubles_gradient, make=leaf).differences)[0][1:] == (
+        "gradients.args[0]",
+        "gradient",
+    )
     assert str(ruling(plus_one, doubles_gradient, make=leaf, backward=False).verdict) == "pass"
 
 
@@ -256,17 +259,17 @@ def test_a_case_whose_eager_run_ends_the_use_of_the_gpu_is_not_applicable():
             raise RuntimeError(ASSERTED)
         return x
 
-    one = ruling(fails_on_the_second, same, make=make)
-    assert (str(one.verdict), one.phase, one.raised) == ("not_applicable", "reference", None)
-    assert "eager fails an assertion on the GPU" in one.reason
+    result = ruling(fails_on_the_second, same, make=make)
+    assert (str(result.verdict), result.phase, result.raised) == ("not_applicable", "reference", None)
+    assert "eager fails an assertion on the GPU" in result.reason
 
 
 def test_the_same_where_no_input_needs_the_gpu():
     def always_fails(x):
         raise RuntimeError(ASSERTED)
 
-    one = ruling(always_fails, same)
-    assert (str(one.verdict), one.phase, one.input) == ("not_applicable", "reference", "example")
+    result = ruling(always_fails, same)
+    assert (str(result.verdict), result.phase, result.input) == ("not_applicable", "reference", "example")
 
 
 @pytest.mark.parametrize(
@@ -276,8 +279,8 @@ def test_inputs_that_cannot_be_made_for_another_reason_remain_an_error(text):
     def make():
         raise RuntimeError(text)
 
-    one = ruling(plus_one, same, make=make)
-    assert (str(one.verdict), one.phase, one.raised.message) == ("error", "reference", text)
+    result = ruling(plus_one, same, make=make)
+    assert (str(result.verdict), result.phase, result.raised.message) == ("error", "reference", text)
 
 
 def test_a_compiler_that_fails_an_assertion_on_the_gpu_is_at_fault():
@@ -287,8 +290,8 @@ def test_a_compiler_that_fails_an_assertion_on_the_gpu_is_at_fault():
 
         return call
 
-    one = ruling(plus_one, breaks)
-    assert (str(one.verdict), one.phase, one.input) == ("error", "call", "example")
+    result = ruling(plus_one, breaks)
+    assert (str(result.verdict), result.phase, result.input) == ("error", "call", "example")
 
 
 def test_a_call_that_leaves_an_unusable_gpu_ends_the_trial_and_is_at_fault(monkeypatch):
@@ -311,7 +314,7 @@ def test_a_call_that_leaves_an_unusable_gpu_ends_the_trial_and_is_at_fault(monke
 
     monkeypatch.setattr(steps, "device_works", lambda _device: not died)
     phases = []
-    one = ruling(plus_one, reads_past_the_end, held_out=[make_another, make_another], phases=phases)
-    assert (str(one.verdict), one.phase, one.input) == ("error", "call", "held_out[0]")
-    assert one.raised.message == "CUDA error: an illegal memory access was encountered"
+    result = ruling(plus_one, reads_past_the_end, held_out=[make_another, make_another], phases=phases)
+    assert (str(result.verdict), result.phase, result.input) == ("error", "call", "held_out[0]")
+    assert result.raised.message == "CUDA error: an illegal memory access was encountered"
     assert phases[-1] == "call held_out[0]"

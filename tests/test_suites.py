@@ -85,7 +85,7 @@ def cases_of(path: Path) -> list[Case]:
 
 def fresh(path: Path, name: str) -> tuple[Case, Any]:
     """Give a case of a fresh execution and its callable, a module built under the seed."""
-    case = next(one for one in cases_of(path) if one.name == name)
+    case = next(declared for declared in cases_of(path) if declared.name == name)
     seed_everything()
     return case, case.target() if case.is_module else case.target
 
@@ -138,11 +138,16 @@ def claimed(compiler: str, outcome: str) -> pytest.MarkDecorator:
 
 
 def test_the_cases_that_name_a_claim_are_those_that_are_listed_as_showing_it() -> None:
-    found = {
+    named = {
         (claim.id, f"{path.stem}::{case.name}") for path, case in ALL for row in case.claims.values() for claim in row
     }
-    listed = {(claim.id, one.name) for claim in CLAIMS.shipped.values() for one in claim.shown_by if one.kind == "case"}
-    assert found == listed
+    listed = {
+        (claim.id, evidence.name)
+        for claim in CLAIMS.shipped.values()
+        for evidence in claim.shown_by
+        if evidence.kind == "case"
+    }
+    assert named == listed
 
 
 def test_names_are_unique_over_all_suites() -> None:
@@ -170,8 +175,8 @@ def test_every_factory_gives_arguments_that_the_target_takes(path: Path, case: C
 def test_eager_agrees_with_itself_on_every_input(path: Path, name: str) -> None:
     example, *_ = first = observe(path, name)
     assert example.raised is None or name in RAISES_ON_EXAMPLE
-    for one, two in zip(first, observe(path, name), strict=True):
-        assert equal(one, two), one.input
+    for earlier, later in zip(first, observe(path, name), strict=True):
+        assert equal(earlier, later), earlier.input
 
 
 @every_case(without=SLOW)
@@ -188,9 +193,11 @@ def test_no_tensor_is_made_on_the_default_device(path: Path, name: str) -> None:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a case may warn; elsewhere that is an error of the tests
-            seen = observe_call(elsewhere, label, make, Surroundings(reachable=Reachable(target), watch=case.watch))
-        assert (seen.raised is None) == (plain.raised is None), seen.raised
-        assert not [one for one in compare(plain, seen).differences if one.kind != "output"]
+            observation = observe_call(
+                elsewhere, label, make, Surroundings(reachable=Reachable(target), watch=case.watch)
+            )
+        assert (observation.raised is None) == (plain.raised is None), observation.raised
+        assert not [difference for difference in compare(plain, observation).differences if difference.kind != "output"]
 
 
 @functools.cache
@@ -239,7 +246,7 @@ def test_a_held_out_input_takes_another_path_than_the_example(path: Path, name: 
     seed_everything()
     taken = [path_taken(path, target, make()) for _, make in case.inputs()]
     assert taken[0]
-    assert any(other != taken[0] for other in taken[1:])
+    assert any(path_of_input != taken[0] for path_of_input in taken[1:])
 
 
 def test_the_path_of_a_call_is_seen() -> None:
@@ -257,8 +264,8 @@ def right_on(path: Path, name: str, capture: Any) -> list[bool]:
         warnings.simplefilter("ignore")
         seed_everything()
         captured = capture(target, case.example())
-        seen = [observe_call(captured, label, make) for label, make in case.inputs()]
-    return [equal(eager, other) for eager, other in zip(observe(path, name), seen, strict=True)]
+        observations = [observe_call(captured, label, make) for label, make in case.inputs()]
+    return [equal(eager, observation) for eager, observation in zip(observe(path, name), observations, strict=True)]
 
 
 @claimed("jit.trace", "specialized")

@@ -36,7 +36,7 @@ def readings(took, likely):
     As in a run of all suites, cells that generate code begin when all others have ended.
     """
     clock = [0.0]
-    shown = []
+    points = []
     order = sorted(took, key=likely.__getitem__, reverse=True)
     with RunProgress(Console(file=io.StringIO()), clock=lambda: clock[0]) as progress:
         progress.start({cell: likely[cell] for cell in took}, JOBS, guessed=False)
@@ -52,8 +52,8 @@ def readings(took, likely):
                 case, _, compiler = cell.rpartition("::")
                 row = Record(case=case, compiler=compiler, device="cpu", verdict=Verdict.PASS, case_hash="0")
                 progress.cell_finished(row, took[cell])
-                shown.append((clock[0], progress.seconds_left()))
-    return [(now, left, clock[0] - now) for now, left in shown]
+                points.append((clock[0], progress.seconds_left()))
+    return [(now, left, clock[0] - now) for now, left in points]
 
 
 def assert_within_a_factor_of_two(took, likely):

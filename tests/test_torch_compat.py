@@ -128,9 +128,9 @@ def test_memory_that_runs_out_is_known_in_every_form():
         raises(lambda: np.empty(1 << 50)),
         RuntimeError("std::bad_alloc"),
     ]
-    assert [is_out_of_memory(one) for one in memory] == [True] * len(memory)
+    assert [is_out_of_memory(error) for error in memory] == [True] * len(memory)
     others = [RuntimeError("a"), ValueError("out of memory"), Unprintable(), KeyboardInterrupt()]
-    assert [is_out_of_memory(one) for one in others] == [False] * len(others)
+    assert [is_out_of_memory(error) for error in others] == [False] * len(others)
 
 
 # --- seeds, caches, preloading --------------------------------------------------------------------------------------
@@ -152,8 +152,10 @@ def test_every_stream_of_random_numbers_is_seeded():
 def test_devices_are_seeded_where_there_may_be_one(monkeypatch):
     seeded = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
-    for there, expected in ((False, []), (True, [7])):
-        monkeypatch.setattr(torch_compat, "_may_have_accelerator", lambda there=there: there)
+    for has_accelerator, expected in ((False, []), (True, [7])):
+        monkeypatch.setattr(
+            torch_compat, "_may_have_accelerator", lambda has_accelerator=has_accelerator: has_accelerator
+        )
         seed_everything(7)
         assert torch.initial_seed() == 7
         assert seeded == expected
@@ -191,9 +193,9 @@ def test_every_directory_that_torch_loads_code_from_lies_in_the_runs_own_home(tm
     with WorkerPool(device="cpu", jobs=1) as pool:
         for level in ("bare", "light"):  # in the second the server has imported Inductor, with its own environment
             pool.prepare(level, [])
-            found = pool.client.run("where:caches", None, list[str], timeout=120)
-            assert len(found) >= 3
-            assert [one for one in found if not Path(one).is_relative_to(pool.home.path)] == []  # type: ignore[union-attr]
+            folders = pool.client.run("where:caches", None, list[str], timeout=120)
+            assert len(folders) >= 3
+            assert [folder for folder in folders if not Path(folder).is_relative_to(pool.home.path)] == []  # type: ignore[union-attr]
         assert stat.S_IMODE(pool.home.path.stat().st_mode) == 0o700
 
 
@@ -270,7 +272,7 @@ def test_guards_are_not_timed_and_decide_as_before(monkeypatch):
         with watch_dynamo() as log:
             compiled = torch.compile(scale, backend="eager", dynamic=False)
             results = [compiled(torch.ones(size), factor) for size, factor in ((2, 3), (2, 3), (3, 3))]
-        return log.graphs, log.recompiles, [one.tolist() for one in results]
+        return log.graphs, log.recompiles, [result.tolist() for result in results]
 
     before = recompiles()
     assert timed

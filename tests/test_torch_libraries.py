@@ -175,9 +175,9 @@ def test_the_end_of_an_earlier_execution_leaves_the_operators_of_the_next_one():
     release_libraries(first)
     exec(FILE, second)
     try:
-        found = torch.ops.planted_again.same
+        operator = torch.ops.planted_again.same
         del first["LIBRARY"]
         gc.collect()
-        assert torch.ops.planted_again.same is found
+        assert torch.ops.planted_again.same is operator
     finally:
         release_libraries(second)

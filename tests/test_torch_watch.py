@@ -19,13 +19,13 @@ from recapture.torch_api.trace import hear_trace
 from recapture.torch_api.watch import CaptureLog, compile_seconds, watch_dynamo
 
 CAPTURES = Path(__file__).parent / "resources" / "captures.py"
-OTHER_PYTHONS = [one for one in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if one]
+OTHER_PYTHONS = [python for python in os.environ.get("RECAPTURE_OTHER_PYTHONS", "").split(os.pathsep) if python]
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(scope="module")
-def here():
+def captures():
     spec = importlib.util.spec_from_file_location("captures_here", CAPTURES)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -33,10 +33,12 @@ def here():
     return module
 
 
-def check(found):
+def check(captured):
     """Counts that hold on every release from 2.1 on."""
-    version = release(found.pop("version"))
-    counts = {name: (one["graphs"], one["breaks"]) for name, one in found.items() if name != "user error"}
+    version = release(captured.pop("version"))
+    counts = {
+        name: (counted["graphs"], counted["breaks"]) for name, counted in captured.items() if name != "user error"
+    }
     assert counts == {
         "straight": (1, 0),
         "f1 positive": (1, 1),  # explain() says none on any release: it follows one path
@@ -49,8 +51,8 @@ def check(found):
         "fullgraph": (0, 0),
     }
     known = version >= (2, 6)
-    assert [one["recompiles"] for one in found.values()] == [
-        (1 if name == "sizes" else 0) if known else None for name in found
+    assert [counted["recompiles"] for counted in captured.values()] == [
+        (1 if name == "sizes" else 0) if known else None for name in captured
     ]
     for name, word in {
         "f1 positive": "jump",
@@ -60,19 +62,19 @@ def check(found):
         "print": "",
         "item": "item",
     }.items():
-        (reason,) = found[name]["reasons"]
+        (reason,) = captured[name]["reasons"]
         assert word in reason
         if name in ("f1 both", "bar", "item"):
             assert "captures.py:" in reason
-    errors = {name: one["error"] for name, one in found.items() if one["error"]}
+    errors = {name: counted["error"] for name, counted in captured.items() if counted["error"]}
     (kind, capture, memory) = errors.pop("fullgraph")
     assert kind in ("Unsupported", "UserError")
     assert (capture, memory) == (True, False)
     assert errors == {"user error": ["TorchRuntimeError", False, False]}  # the user's own: no failure to capture
 
 
-def test_graphs_breaks_and_recompiles_of_this_release(here):
-    check(here.main())
+def test_graphs_breaks_and_recompiles_of_this_release(captures):
+    check(captures.main())
 
 
 @pytest.mark.skipif(not OTHER_PYTHONS, reason="RECAPTURE_OTHER_PYTHONS names no interpreters with other releases")
@@ -85,19 +87,19 @@ def test_graphs_breaks_and_recompiles_of_other_releases(python):
     check(json.loads(done.stdout))
 
 
-def test_a_case_that_switches_logging_off_is_watched_all_the_same(here):
+def test_a_case_that_switches_logging_off_is_watched_all_the_same(captures):
     logging.disable(logging.CRITICAL)
     try:
-        found = here.watched(here.f1, (torch.ones(3), torch.ones(3)))
+        watched = captures.watched(captures.f1, (torch.ones(3), torch.ones(3)))
     finally:
         logging.disable(logging.NOTSET)
-    assert found["breaks"] == 1
+    assert watched["breaks"] == 1
 
 
-def test_watching_leaves_the_log_as_it_was(here):
+def test_watching_leaves_the_log_as_it_was(captures):
     log = logging.getLogger("torch.__trace")
     before = (log.level, log.propagate, log.disabled, list(log.handlers), log.isEnabledFor(logging.CRITICAL))
-    here.watched(here.straight, (torch.ones(3),))
+    captures.watched(captures.straight, (torch.ones(3),))
     with pytest.raises(KeyError), watch_dynamo():
         raise KeyError
     after = (log.level, log.propagate, log.disabled, list(log.handlers), log.isEnabledFor(logging.CRITICAL))
@@ -110,10 +112,10 @@ def test_only_the_artifacts_that_are_asked_for_are_made_and_another_listener_sti
     from torch._logging._internal import trace_log, trace_structured
 
     def events(artifacts, before=()):
-        heard, made = [], []
+        heard, names_made = [], []
 
         def payload(name):
-            made.append(name)
+            names_made.append(name)
             return name
 
         for handler in before:
@@ -124,7 +126,7 @@ def test_only_the_artifacts_that_are_asked_for_are_made_and_another_listener_sti
             trace_structured("dynamo_output_graph", payload_fn=partial(payload, "graph"))
         for handler in before:
             trace_log.removeHandler(handler)
-        return heard, made
+        return heard, names_made
 
     handlers = list(trace_log.handlers)
     trace_log.handlers.clear()  # torch's own, which removes itself at the first event
@@ -159,9 +161,9 @@ def test_the_seconds_of_compiling_are_reported_by_stage_and_once():
     started = time.perf_counter()
     torch.compile(lambda x: x.sin() + x.cos(), backend="aot_eager")(torch.ones(3))
     took = time.perf_counter() - started
-    told = compile_seconds()
-    assert told.keys() <= {"Dynamo", "AOTAutograd"}
-    assert 0.002 < sum(told.values()) <= took + 0.001
+    seconds = compile_seconds()
+    assert seconds.keys() <= {"Dynamo", "AOTAutograd"}
+    assert 0.002 < sum(seconds.values()) <= took + 0.001
     assert compile_seconds() is None
 
 
@@ -183,9 +185,9 @@ def test_no_second_of_compiling_is_in_two_stages(monkeypatch):
     import torch._dynamo.utils
 
     monkeypatch.setattr(torch._dynamo.utils, "get_compilation_metrics", lambda: [forward, backward, recorded])
-    told = compile_seconds()
-    assert told == {"Dynamo": 10, "AOTAutograd": 22, "Inductor": 13, "kernels": 40, "autotuning": 28}
-    assert sum(told.values()) == 100 + 10 + 3
+    seconds = compile_seconds()
+    assert seconds == {"Dynamo": 10, "AOTAutograd": 22, "Inductor": 13, "kernels": 40, "autotuning": 28}
+    assert sum(seconds.values()) == 100 + 10 + 3
 
 
 def test_a_release_that_times_no_stages_is_unknown(monkeypatch):

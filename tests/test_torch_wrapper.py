@@ -16,9 +16,9 @@ WRAPPER = f"#include <string>\n{INTERFACE}\n\nint line() {{ return __LINE__; }}\
 def test_the_programs_own_part_keeps_its_line_numbers_and_its_file_name():
     parts = split(WRAPPER, INTERFACE, "/cache/a.wrapper.cpp")
     before, _, after = parts.own.partition("#line ")
-    number, _, rest = after.partition(' "/cache/a.wrapper.cpp"\n')
-    assert rest.splitlines()[1:] == WRAPPER.splitlines()[int(number) :]  # the first ends the interface's last line
-    assert "int line() { return __LINE__; }" in rest
+    number, _, own_part = after.partition(' "/cache/a.wrapper.cpp"\n')
+    assert own_part.splitlines()[1:] == WRAPPER.splitlines()[int(number) :]  # the first ends the interface's last line
+    assert "int line() { return __LINE__; }" in own_part
     assert "#include <string>\n#include <vector>\n" in before
     assert "version" not in parts.own
 
@@ -32,11 +32,11 @@ def test_the_programs_own_part_leaves_out_the_container_of_the_interface():
 
 
 def test_what_all_wrappers_have_in_common_is_without_the_program():
-    one, other = (split(f"// common\n{INTERFACE}\n{program}\n", INTERFACE, "x") for program in ("int a;", "int b;"))
-    assert one.shared == other.shared
-    assert INTERFACE in one.shared
-    assert "int a;" not in one.shared
-    assert one.own != other.own
+    first, second = (split(f"// common\n{INTERFACE}\n{program}\n", INTERFACE, "x") for program in ("int a;", "int b;"))
+    assert first.shared == second.shared
+    assert INTERFACE in first.shared
+    assert "int a;" not in first.shared
+    assert first.own != second.own
 
 
 @pytest.mark.parametrize(

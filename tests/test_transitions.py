@@ -82,9 +82,9 @@ def what_is_recorded(record):
 def test_export_is_the_default_of_its_release(release, same):
     rows = recorded(release)
     cases = {case for case, compiler in rows if compiler == "export"}
-    other = {"export:strict": "export:nonstrict", "export:nonstrict": "export:strict"}[same]
+    other_mode = {"export:strict": "export:nonstrict", "export:nonstrict": "export:strict"}[same]
     assert all(what_is_recorded(rows[case, "export"]) == what_is_recorded(rows[case, same]) for case in cases)
-    assert any(rows[case, "export"].verdict is not rows[case, other].verdict for case in cases)
+    assert any(rows[case, "export"].verdict is not rows[case, other_mode].verdict for case in cases)
 
 
 def test_no_recorded_release_between_contradicts_a_change():
@@ -99,7 +99,9 @@ def test_no_recorded_release_between_contradicts_a_change():
     }
     for change in TRANSITIONS.shipped:
         between = [
-            one for one in releases[change.device] if Version(change.last) < Version(one) < Version(change.first)
+            release
+            for release in releases[change.device]
+            if Version(change.last) < Version(release) < Version(change.first)
         ]
         assert between == [], change.line
 
@@ -130,9 +132,9 @@ def test_a_change_says_so_where_eager_itself_changed():
 def test_at_least_twenty_changes_are_explained_and_most_are_confirmed():
     changes = TRANSITIONS.shipped
     assert len(changes) >= 20
-    assert len({(one.case, one.last, one.first, one.device) for one in changes}) == len(changes)
-    assert sum(one.source != UNDOCUMENTED for one in changes) >= 20
-    assert {name for one in changes for name in one.compilers} <= builtin_compilers().keys()
+    assert len({(change.case, change.last, change.first, change.device) for change in changes}) == len(changes)
+    assert sum(change.source != UNDOCUMENTED for change in changes) >= 20
+    assert {name for change in changes for name in change.compilers} <= builtin_compilers().keys()
 
 
 def test_a_change_of_all_cells_is_one_of_each_cell():
@@ -143,8 +145,8 @@ def test_a_change_of_all_cells_is_one_of_each_cell():
 
 
 def test_changes_of_a_cell_come_oldest_first():
-    found = transitions_of("scipy_numpy::scipy_solve", "compile")
-    assert [one.first for one in found] == ["2.10.0", "2.12.1"]
+    entries = transitions_of("scipy_numpy::scipy_solve", "compile")
+    assert [transition.first for transition in entries] == ["2.10.0", "2.12.1"]
     assert transitions_of("scipy_numpy::scipy_solve", "jit.script") == []
 
 
@@ -166,7 +168,7 @@ def test_history_says_what_a_change_is_about(capfd, cell, form):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("2.15.0", "2.13.0", "2.13.0 is not before 2.13.0"),
         ('"right"', '"wrong"', "wrong to wrong is not a change"),
@@ -181,10 +183,10 @@ def test_history_says_what_a_change_is_about(capfd, cell, form):
         ("[[transitions]]", "[[transitions", "Expected"),
     ],
 )
-def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, said):
+def test_what_cannot_be_true_is_refused_in_one_line(tmp_path, old, new, message):
     path = tmp_path / "transitions.toml"
     path.write_text(ENTRY.replace(old, new, 1))
-    with pytest.raises(UsageError, match=said) as refused:
+    with pytest.raises(UsageError, match=message) as refused:
         TRANSITIONS.load(path)
     assert "\n" not in str(refused.value)
 

@@ -6,7 +6,7 @@ import types
 
 import pytest
 import torch
-from planted_trials import found, plus_one, ruling, same
+from planted_trials import places_and_kinds, plus_one, ruling, same
 
 CALLS = []
 SETTINGS = {"scale": 2.0}
@@ -21,24 +21,24 @@ def noisy(x):
 
 def test_random_numbers_kept_from_the_capture_are_wrong():
     def bakes_in(fn, example):
-        kept = fn(*example) - example[0]
-        return lambda x: x + kept
+        noise = fn(*example) - example[0]
+        return lambda x: x + noise
 
     assert ruling(noisy, same).differences == ()
-    assert found(ruling(noisy, bakes_in).differences)[0] == ("example", "result", "value")
+    assert places_and_kinds(ruling(noisy, bakes_in).differences)[0] == ("example", "result", "value")
 
 
 def test_each_call_of_a_sequence_has_random_numbers_of_its_own():
     def repeats(fn, example):
-        kept = []
+        results = []
 
         def call(x):
-            kept.append(fn(x))
-            return kept[0].clone()
+            results.append(fn(x))
+            return results[0].clone()
 
         return call
 
-    assert found(ruling(noisy, repeats).differences) == [("held_out[0]", "result", "value")]
+    assert places_and_kinds(ruling(noisy, repeats).differences) == [("held_out[0]", "result", "value")]
 
 
 # --- loggers --------------------------------------------------------------------------------------------------------
@@ -57,9 +57,9 @@ def test_a_level_that_only_the_capture_sets_is_silently_lost():
         return plus_one
 
     assert str(ruling(raises_the_level, same).verdict) == "pass"
-    one = ruling(raises_the_level, runs_once)
-    assert str(one.verdict) == "wrong"
-    assert found(one.differences)[0] == ("example", "globals['LOG'].level", "mutation")
+    result = ruling(raises_the_level, runs_once)
+    assert str(result.verdict) == "wrong"
+    assert places_and_kinds(result.differences)[0] == ("example", "globals['LOG'].level", "mutation")
     assert LOG.level == logging.NOTSET
 
 
@@ -83,10 +83,13 @@ def test_what_tracing_runs_once_is_undone_before_the_calls_and_noted():
         fn(*example)
         return fn
 
-    one = ruling(Counts, runs_once)
-    assert str(one.verdict) == "pass"
-    assert found(one.noted) == [("capture", "state['total']", "mutation"), ("capture", "state.calls", "mutation")]
-    assert {note.detail for note in one.noted} == {"capturing changes it, as a call does"}
+    result = ruling(Counts, runs_once)
+    assert str(result.verdict) == "pass"
+    assert places_and_kinds(result.noted) == [
+        ("capture", "state['total']", "mutation"),
+        ("capture", "state.calls", "mutation"),
+    ]
+    assert {note.detail for note in result.noted} == {"capturing changes it, as a call does"}
 
 
 def test_an_attribute_that_a_captured_module_no_longer_counts_is_wrong():
@@ -97,7 +100,7 @@ def test_an_attribute_that_a_captured_module_no_longer_counts_is_wrong():
 
         return call
 
-    assert found(ruling(Counts, forgets).differences) == [
+    assert places_and_kinds(ruling(Counts, forgets).differences) == [
         ("example", "state.calls", "mutation"),
         ("held_out[0]", "state.calls", "mutation"),
     ]
@@ -117,7 +120,7 @@ def test_a_buffer_that_a_compiler_with_its_own_state_does_not_update_is_wrong():
         return Copy()
 
     differences = ruling(Counts, copies, compiler={"shares_state": False}).differences
-    assert found(differences)[0] == ("example", "state['total']", "mutation")
+    assert places_and_kinds(differences)[0] == ("example", "state['total']", "mutation")
 
 
 def test_an_example_or_a_global_that_only_capturing_changes_is_wrong():
@@ -125,21 +128,21 @@ def test_an_example_or_a_global_that_only_capturing_changes_is_wrong():
         example[0].zero_()
         return fn
 
-    one = ruling(plus_one, spoils)
-    assert (str(one.verdict), one.input) == ("wrong", "capture")
-    assert found(one.differences) == [("capture", "args[0]", "mutation")]
+    result = ruling(plus_one, spoils)
+    assert (str(result.verdict), result.input) == ("wrong", "capture")
+    assert places_and_kinds(result.differences) == [("capture", "args[0]", "mutation")]
 
 
 def test_a_compiler_is_given_iterators_that_nothing_has_read():
-    given = []
+    values_read = []
 
     def reads(fn, example):
-        given.append(list(example[1]))
+        values_read.append(list(example[1]))
         return fn
 
-    one = ruling(lambda x, rest: x * next(rest), reads, make=lambda: (torch.ones(3), iter([2.0, 3.0])))
-    assert (str(one.verdict), one.differences, one.noted) == ("pass", (), ())
-    assert given == [[2.0, 3.0]]
+    result = ruling(lambda x, numbers: x * next(numbers), reads, make=lambda: (torch.ones(3), iter([2.0, 3.0])))
+    assert (str(result.verdict), result.differences, result.noted) == ("pass", (), ())
+    assert values_read == [[2.0, 3.0]]
 
 
 def scaled(x):
@@ -151,8 +154,8 @@ def test_a_global_that_capturing_changes_is_wrong_and_is_set_back():
         SETTINGS["scale"] = 3.0
         return fn
 
-    one = ruling(scaled, changes)
-    assert found(one.differences) == [("capture", "globals['SETTINGS']['scale']", "mutation")]
+    result = ruling(scaled, changes)
+    assert places_and_kinds(result.differences) == [("capture", "globals['SETTINGS']['scale']", "mutation")]
     assert SETTINGS["scale"] == 2.0
 
 
@@ -161,7 +164,7 @@ def test_settings_that_capturing_leaves_are_wrong_and_are_set_back():
         torch.set_default_device("meta")
         return fn
 
-    assert found(ruling(plus_one, leaves).differences) == [("capture", "torch.default_device", "state")]
+    assert places_and_kinds(ruling(plus_one, leaves).differences) == [("capture", "torch.default_device", "state")]
     assert torch.ones(1).device.type == "cpu"
 
 
@@ -172,8 +175,8 @@ def appends(x):
 
 def test_a_reset_is_called_before_every_sequence_of_calls():
     CALLS.extend([1, 1])
-    one = ruling(appends, same, reset=CALLS.clear)
-    assert str(one.verdict) == "pass"
+    result = ruling(appends, same, reset=CALLS.clear)
+    assert str(result.verdict) == "pass"
     CALLS.clear()
 
 
@@ -201,8 +204,8 @@ def test_an_original_that_no_longer_works_is_wrong(backend):
         return sys.modules["planted_backend"].product(x, x.sum())
 
     backend.product = torch.mul
-    one = ruling(total, breaks)
-    assert ("original", "result", "state") in found(one.differences)
+    outcome = ruling(total, breaks)
+    assert ("original", "result", "state") in places_and_kinds(outcome.differences)
 
 
 def test_an_original_that_raises_another_exception_after_the_capture_is_wrong(backend):
@@ -221,8 +224,8 @@ def test_an_original_that_raises_another_exception_after_the_capture_is_wrong(ba
         return sys.modules["planted_backend"].element(x, (7, 7, 7, 7))
 
     backend.element = torch.Tensor.__getitem__
-    one = ruling(no_such_dimension, breaks)
-    details = {each.input: each.detail for each in one.differences}
+    result = ruling(no_such_dimension, breaks)
+    details = {each.input: each.detail for each in result.differences}
     assert details["original"] == "the original raises KeyError after the capture"
 
 
@@ -237,6 +240,6 @@ def test_a_call_after_which_nothing_can_be_read_is_a_failure(monkeypatch):
 
         return call
 
-    one = ruling(plus_one, breaks)
-    assert (str(one.verdict), one.phase, one.input) == ("error", "call", "example")
-    assert one.raised.message == "values must be positive"
+    result = ruling(plus_one, breaks)
+    assert (str(result.verdict), result.phase, result.input) == ("error", "call", "example")
+    assert result.raised.message == "values must be positive"

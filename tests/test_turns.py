@@ -67,12 +67,12 @@ def line_of(letters):
     ],
 )
 def test_a_cell_turns_where_its_verdict_does(letters, turns):
-    found = [(one.kind, one.image, one.before, one.skipped) for one in turning_points(line_of(letters))]
+    turns_found = [(turn.kind, turn.image, turn.before, turn.skipped) for turn in turning_points(line_of(letters))]
     wanted = [
         (kind, NAMES[image], None if before is None else NAMES[before], skipped)
         for kind, image, before, skipped in turns
     ]
-    assert found == wanted
+    assert turns_found == wanted
 
 
 def test_an_edited_case_begins_anew_and_twins_are_no_releases():
@@ -89,7 +89,7 @@ def test_a_turn_names_the_packages_that_changed():
     new = msgspec.structs.replace(old, packages=old.packages | {"scipy": "9.9", "rich": "1"})
     entries = [TurnEntry(NAMES[0], record(Verdict.PASS), old), TurnEntry(NAMES[1], record(Verdict.WRONG), new)]
     (turn,) = turning_points(entries)
-    assert [one.name for one in turn.changed] == ["scipy"]
+    assert [package.name for package in turn.changed] == ["scipy"]
     assert turn.changed[0].new == "9.9"
 
 
@@ -104,8 +104,8 @@ def test_history_says_first_bad_and_fixed(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "first bad in 2.9.1 (error" in out
     assert ", after 2.6.0; changed: torch 2.6.0+cu124 → 2.9.1+cu128, " in out
-    (one,) = history(cell, tmp_path)
-    assert [turn.kind for turn in one.turns] == ["first_bad"]
+    (cell_history,) = history(cell, tmp_path)
+    assert [turn.kind for turn in cell_history.turns] == ["first_bad"]
     for form in ("markdown", "json"):
         assert _run(["history", cell, "--results", str(tmp_path), "--format", form]) == 0
         assert ("first bad" if form == "markdown" else '"kind": "first_bad"') in capsys.readouterr().out
@@ -141,7 +141,7 @@ class Runs:
 
 
 def boundaries(search):
-    return [(one.kind, one.before, one.image) for one in search.boundaries]
+    return [(boundary.kind, boundary.before, boundary.image) for boundary in search.boundaries]
 
 
 def test_records_that_suffice_run_nothing():
@@ -151,7 +151,7 @@ def test_records_that_suffice_run_nothing():
     search = search_releases(LINE, records, runs)
     assert boundaries(search) == [("first_bad", NAMES[3], NAMES[4]), ("fixed", NAMES[7], NAMES[8])]
     assert runs.ran == []
-    assert all(one.sure.startswith("sure") for one in search.boundaries)
+    assert all(boundary.sure.startswith("sure") for boundary in search.boundaries)
 
 
 @pytest.mark.parametrize("first", range(1, len(NAMES)))
@@ -161,7 +161,7 @@ def test_without_records_a_boundary_is_found_in_a_few_runs(first):
     assert boundaries(search) == [("first_bad", NAMES[first - 1], NAMES[first])]
     assert len(runs.ran) <= 2 + len(NAMES).bit_length()
     assert search.ran == runs.ran
-    assert "torch" in {one.name for one in search.boundaries[0].changed}
+    assert "torch" in {package.name for package in search.boundaries[0].changed}
 
 
 @pytest.mark.parametrize(("at_once", "rounds"), [(2, 4), (4, 3)])
@@ -216,9 +216,9 @@ def test_only_what_lies_between_two_that_differ_runs():
 def test_an_image_that_cannot_run_leaves_the_boundary_open():
     runs = Runs("rrx" + "w" * (len(NAMES) - 3))
     search = search_releases(LINE, {}, runs)
-    (one,) = search.boundaries
-    assert (one.before, one.image, one.undecided) == (NAMES[1], NAMES[3], (NAMES[2],))
-    assert one.sure.startswith(f"not sure: between the two lie {NAMES[2]}")
+    (boundary,) = search.boundaries
+    assert (boundary.before, boundary.image, boundary.undecided) == (NAMES[1], NAMES[3], (NAMES[2],))
+    assert boundary.sure.startswith(f"not sure: between the two lie {NAMES[2]}")
     assert search.failed == {NAMES[2]: "no Python 3.10"}
 
 
@@ -255,17 +255,17 @@ CHANGED = [PackageChange(name, "1", "2") for name in ("scipy", "numpy", "setupto
 
 
 @pytest.mark.parametrize(
-    ("culprits", "found", "alone", "needed"),
+    ("culprits", "expected", "alone", "needed"),
     [
         ({"numpy"}, [("numpy",)], True, True),
         ({"filelock"}, [("filelock", "sympy")], True, True),
         ({"scipy", "numpy"}, [("numpy",)], False, True),
     ],
 )
-def test_the_package_that_turns_a_cell_bad_is_singled_out(culprits, found, alone, needed):
+def test_the_package_that_turns_a_cell_bad_is_singled_out(culprits, expected, alone, needed):
     search = search_packages(CHANGED, lambda names: culprits <= names)
-    assert [tuple(one.name for one in culprit.packages) for culprit in search.culprits] == found
-    assert [(one.alone, one.needed) for one in search.culprits] == [(alone, needed)]
+    assert [tuple(package.name for package in culprit.packages) for culprit in search.culprits] == expected
+    assert [(culprit.alone, culprit.needed) for culprit in search.culprits] == [(alone, needed)]
     assert "1 → 2" in search.sentence
 
 
@@ -275,19 +275,19 @@ def test_one_changed_package_needs_no_run_and_undecided_trials_are_not_taken_for
 
     assert search_packages(CHANGED[:1], refuse).culprits[0].packages == (CHANGED[0],)
     search = search_packages(CHANGED, lambda names: None if len(names) > 1 else "numpy" in names)
-    assert [one.needed for one in search.culprits] == [None]
+    assert [culprit.needed for culprit in search.culprits] == [None]
     assert "not decided" in search.sentence
 
 
 def test_a_mixed_lock_has_whole_entries_of_both():
-    one = "# head\nA_b==1 \\\n    --hash=sha256:1\nc==1 \\\n    --hash=sha256:2\n"
-    other = "a-b==2 \\\n    --hash=sha256:3\n    --hash=sha256:4\nd==5\n"
-    assert mixed_lock(one, other, ["a-b", "d"]) == (
+    old_lock = "# head\nA_b==1 \\\n    --hash=sha256:1\nc==1 \\\n    --hash=sha256:2\n"
+    new_lock = "a-b==2 \\\n    --hash=sha256:3\n    --hash=sha256:4\nd==5\n"
+    assert mixed_lock(old_lock, new_lock, ["a-b", "d"]) == (
         "a-b==2 \\\n    --hash=sha256:3\n    --hash=sha256:4\nc==1 \\\n    --hash=sha256:2\nd==5\n"
     )
-    assert mixed_lock(one, other, ["c"]) == "A_b==1 \\\n    --hash=sha256:1\n"
+    assert mixed_lock(old_lock, new_lock, ["c"]) == "A_b==1 \\\n    --hash=sha256:1\n"
     with pytest.raises(UsageError, match="no lock has zzz"):
-        mixed_lock(one, other, ["zzz"])
+        mixed_lock(old_lock, new_lock, ["zzz"])
 
 
 def test_what_comes_with_recapture_is_the_record_of_each_image_and_of_no_other_source():
@@ -356,17 +356,19 @@ def test_bisect_runs_a_cell_in_environments_with_exchanged_packages(tmp_path, mo
     toml = (planted.docker / "images.toml").read_text()
     head, a, b, drifted = toml.partition("[images.a]")[0], *toml.split("[images.")[1:]
     drifted = drifted.replace('scipy = "0"', 'scipy = "9"').replace('numpy = "0"', 'numpy = "9"')
-    (planted.docker / "images.toml").write_text(head + "".join(f"[images.{one}" for one in (a, b, drifted)))
+    (planted.docker / "images.toml").write_text(
+        head + "".join(f"[images.{image_name}" for image_name in (a, b, drifted))
+    )
     for name, version in (("a", 0), ("a-drifted", 9)):
         lock = planted.docker / "locks" / f"{name}.txt"
         lock.write_text(f"{lock.read_text()}numpy=={version}\nscipy=={version}\n")
-    ran = []
+    installed = []
 
     def run(interpreter, words, _stderr):
         """The cell fails where scipy is 9."""
         site = next(interpreter.python.parent.parent.glob("lib/*/site-packages"))
         bad = bool(list(site.glob("scipy-9*")))
-        ran.append(sorted(path.name for path in site.glob("*py-*.dist-info")))
+        installed.append(sorted(path.name for path in site.glob("*py-*.dist-info")))
         folder = tmp_path / words[words.index("--results") + 1] / "a" / "cpu"
         folder.mkdir(parents=True)
         write_jsonl(folder / "conformance.jsonl", [record(Verdict.ERROR if bad else Verdict.PASS, case="types::c")])
@@ -391,7 +393,7 @@ def test_bisect_runs_a_cell_in_environments_with_exchanged_packages(tmp_path, mo
     assert "  a with numpy of a-drifted: right" in out
     assert "scipy 0 → 9: alone makes it bad, and all other changes without it are right" in out
     assert "which of its versions: recapture bisect types::c::compile --image a --package scipy==9\n" in out
-    assert ran[2:] == [
+    assert installed[2:] == [
         ["numpy-0.dist-info", "scipy-9.dist-info"],
         ["numpy-9.dist-info", "scipy-0.dist-info"],
     ]
@@ -399,7 +401,7 @@ def test_bisect_runs_a_cell_in_environments_with_exchanged_packages(tmp_path, mo
     assert _run([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["culprits"][0]["packages"] == [{"name": "scipy", "old": "0", "new": "9"}]
     shutil.rmtree(tmp_path / "bisect")
-    plant_runs(monkeypatch, lambda interpreter, *rest: 2 if len(ran) == 11 else run(interpreter, *rest))
+    plant_runs(monkeypatch, lambda interpreter, *arguments: 2 if len(installed) == 11 else run(interpreter, *arguments))
     assert _run(arguments) == 0  # its fourth run has no record; what is known is printed
     captured = capsys.readouterr()
     assert "not decided in a with numpy of a-drifted: the run ended with status 2 and without a record" in captured.err
@@ -408,22 +410,22 @@ def test_bisect_runs_a_cell_in_environments_with_exchanged_packages(tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "expected"),
+    ("message", "status", "expected"),
     [
         ("recapture: unknown compiler 'compil'; did you mean 'compile'?", 2, "unknown compiler 'compil'"),
         ("recapture: suite 'types' cannot be collected: no module named new", 2, "the run ended with status 2"),
     ],
 )
-def test_a_cell_that_no_file_declares_ends_the_search_at_once(tmp_path, monkeypatch, capsys, said, status, expected):
+def test_a_cell_that_no_file_declares_ends_the_search_at_once(tmp_path, monkeypatch, capsys, message, status, expected):
     """Another reason may hold for one image alone, so that the others are tried."""
     planted = PlantedImages(tmp_path)
     planted.use(monkeypatch)
     monkeypatch.setattr(environments, "EXPECTED_BYTES", 1 << 20)
-    ran = []
+    pythons = []
 
     def run(interpreter, _words, stderr):
-        ran.append(interpreter.python)
-        stderr.write(said.encode())
+        pythons.append(interpreter.python)
+        stderr.write(message.encode())
         stderr.flush()
         return status
 
@@ -431,8 +433,8 @@ def test_a_cell_that_no_file_declares_ends_the_search_at_once(tmp_path, monkeypa
     code = _run(["bisect", "--yes", "types::c::compil", "--results", str(tmp_path / "none")])
     captured = capsys.readouterr()
     assert expected in captured.out + captured.err
-    assert (code, len(ran) > 1) == ((2, False) if "unknown" in said else (0, True))
-    assert len(set(ran)) == len(ran)
+    assert (code, len(pythons) > 1) == ((2, False) if "unknown" in message else (0, True))
+    assert len(set(pythons)) == len(pythons)
 
 
 # Words
@@ -455,9 +457,9 @@ def test_a_change_of_wording_alone_is_told_from_other_changes():
     assert not only_wording(failing("one two"), failing("one two", phase="capture"))
     assert not only_wording(failing("one two"), record(Verdict.WRONG))
     assert failure_words(failing("one two three"), failing("one two four", input="example"), 99) == "three → four"
-    other = Difference("held_out[0]", "result", "dtype", "float32 against float64")
+    dtype_difference = Difference("held_out[0]", "result", "dtype", "float32 against float64")
     old, new = record(Verdict.WRONG), record(Verdict.WRONG)
-    new = msgspec.structs.replace(new, differences=(*new.differences, other))
+    new = msgspec.structs.replace(new, differences=(*new.differences, dtype_difference))
     assert failure_words(old, new, 99) == "now dtype of result on held_out[0]: float32 against float64"
     assert failure_words(new, old, 99) == "no longer dtype of result on held_out[0]"
 
@@ -467,8 +469,8 @@ def test_a_change_of_wording_alone_is_told_from_other_changes():
 
 def verdict(image, cell):
     rows = read_jsonl(RESULTS / image / "cpu" / "conformance.jsonl", Record)
-    (found,) = [row for row in rows if row.cell == cell]
-    return found
+    (cell_record,) = [row for row in rows if row.cell == cell]
+    return cell_record
 
 
 def test_the_scipy_boundary_within_torch_2_6_is_found_from_the_records():
@@ -491,5 +493,5 @@ def test_a_branch_is_specialized_by_tracing_in_every_release(image):
 
 
 def test_export_begins_with_torch_2_1():
-    found = verdict("torch2.0.1-cu117", "control_flow::branch_on_sum::export")
-    assert (found.verdict, found.reason) == (Verdict.NOT_APPLICABLE, "export needs torch 2.1 or newer")
+    cell_record = verdict("torch2.0.1-cu117", "control_flow::branch_on_sum::export")
+    assert (cell_record.verdict, cell_record.reason) == (Verdict.NOT_APPLICABLE, "export needs torch 2.1 or newer")

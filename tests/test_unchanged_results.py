@@ -23,23 +23,25 @@ def run(warm, tmp_path, monkeypatch):
     suite = tmp_path / "one.py"
     checks, environment = warm.surveyed
 
-    def made(result="x + x", **facts):
+    def run_suite(result="x + x", **facts):
         suite.write_text(SUITE.format(result=result))
         monkeypatch.setitem(warm.__dict__, "surveyed", (checks, msgspec.structs.replace(environment, **facts)))
         assert run_in_process(suite, "--compiler", "eager", "--results", tmp_path / "results") == 0
         names = ("conformance.jsonl", "conformance.md", "environment.json", "timings.jsonl")
         return {name: (results_below(tmp_path / "results") / name).read_bytes() for name in names}
 
-    return made
+    return run_suite
 
 
 ANOTHER = CpuInfo(model="another CPU", cores=64, threads=64, governor="performance", memory=1 << 40)
 
 
 def test_another_machine_with_the_same_packages_changes_no_file(run, warm):
-    here = {name: version for name, version in warm.surveyed[1].packages.items() if name != "recapture"}
-    before = run(packages=here)
-    after = run(packages=here | {"recapture": "0.1.0"}, cpu=ANOTHER, platform="Linux 5.10 x86_64", suite_commit="abc")
+    packages = {name: version for name, version in warm.surveyed[1].packages.items() if name != "recapture"}
+    before = run(packages=packages)
+    after = run(
+        packages=packages | {"recapture": "0.1.0"}, cpu=ANOTHER, platform="Linux 5.10 x86_64", suite_commit="abc"
+    )
     assert after == before
 
 

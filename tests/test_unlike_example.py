@@ -12,7 +12,7 @@ ONES = torch.ones
 
 
 @pytest.mark.parametrize(
-    ("example", "given", "words", "inside"),
+    ("example", "arguments", "words", "inside"),
     [
         ((ONES(4, 3),), (torch.zeros(4, 3),), "", True),
         ((ONES(4, 3),), (ONES(2, 3),), "args[0] has shape (2, 3), the example's (4, 3)", False),
@@ -34,9 +34,9 @@ ONES = torch.ones
         ),
     ],
 )  # fmt: skip
-def test_arguments_unlike_the_example(example, given, words, inside):
-    changes = unlike_example(snapshot_of(example), snapshot_of(given))
+def test_arguments_unlike_the_example(example, arguments, words, inside):
+    changes = unlike_example(snapshot_of(example), snapshot_of(arguments))
     more = len(changes[MOST_NAMED:]) or None
     difference = Difference("held_out[0]", "result", "value", changes=changes[:MOST_NAMED], more_changes=more)
     assert difference.changes_in_words() == words
-    assert stays_inside(snapshot_of(example), snapshot_of(given)) == inside
+    assert stays_inside(snapshot_of(example), snapshot_of(arguments)) == inside

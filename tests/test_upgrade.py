@@ -101,8 +101,8 @@ def test_a_kill_while_an_environment_is_made_leaves_no_half_of_it(planted_releas
     assert done.returncode == 0, done.stderr
     places = {place["name"]: place["counts"] for place in json.loads(done.stdout)["places"]}
     assert places == {"2.6.0": {"passed": 2}, "2.9.1": {"passed": 2}}
-    kept = [path.name for path in planted_releases.root.iterdir() if path.is_dir()]
-    assert not [name for name in kept if "partial" in name or "tmp" in name]
+    folders = [path.name for path in planted_releases.root.iterdir() if path.is_dir()]
+    assert not [name for name in folders if "partial" in name or "tmp" in name]
 
 
 @pytest.mark.slow

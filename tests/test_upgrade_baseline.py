@@ -74,9 +74,10 @@ def test_a_baseline_has_the_same_bytes_each_time_and_fails_on_what_is_new(plante
     write(project, SUITE)
     assert run(capsys, "--across", "2.6.0", "--runs", "1", "--write-baseline", "one.json")[0] == 0
     assert run(capsys, "--across", "2.6.0", "--runs", "1", "--again", "--write-baseline", "two.json")[0] == 0
-    _, _, told = run(capsys, "--across", "2.6.0,2.9.1", "--runs", "1", "--write-baseline", "both.json")
+    _, _, output = run(capsys, "--across", "2.6.0,2.9.1", "--runs", "1", "--write-baseline", "both.json")
     assert (
-        "wrote both.json: the outcomes on 2.6.0, 2.9.1; a comparison with it accepts what is worse: 3 on 2.9.1" in told
+        "wrote both.json: the outcomes on 2.6.0, 2.9.1; a comparison with it accepts what is worse: 3 on 2.9.1"
+        in output
     )
     assert (project / "one.json").read_bytes() == (project / "two.json").read_bytes()
     words = ("--baseline", "one.json", "--confirm", "1")
@@ -127,13 +128,13 @@ def test_a_flaky_test_stays_flaky_until_it_has_ended_alike_in_many_runs(project,
         return json.loads((project / "b.json").read_text())["releases"]["here"], capsys.readouterr().err
 
     test = "test_it.py::test_sometimes"
-    release, told = updated()
+    release, output = updated()
     assert release["flaky"] == [test]
     assert "steady" not in release
-    assert "flaky" not in told
-    release, told = updated()
+    assert "flaky" not in output
+    release, output = updated()
     assert (release["flaky"], release["steady"]) == ([test], {test: "passed in 2 runs"})
-    assert told.endswith(f"; still called flaky, until they end alike in 15 runs: {test}\n")
+    assert output.endswith(f"; still called flaky, until they end alike in 15 runs: {test}\n")
     # What was not run again says nothing more, and writes the same bytes.
     text = (project / "b.json").read_bytes()
     assert _run([*words[:-1], *python]) == 0
@@ -149,9 +150,9 @@ def test_a_flaky_test_stays_flaky_until_it_has_ended_alike_in_many_runs(project,
     assert release["steady"] == {test: "failed in 2 runs"}
     write(project, FLAKY_ONCE)
     (project / "b.json").write_bytes(text.replace(b"in 2 runs", b"in 13 runs"))
-    release, told = updated()
+    release, output = updated()
     assert (release["flaky"], release["tests"][test]) == ([], "passed")
-    assert told.endswith(f"; flaky no more, after 15 runs that ended alike: {test}\n")
+    assert output.endswith(f"; flaky no more, after 15 runs that ended alike: {test}\n")
 
 
 def test_a_skipped_or_missing_test_says_nothing_about_how_flaky_it_is(project, capsys):

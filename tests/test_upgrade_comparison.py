@@ -101,11 +101,14 @@ def test_a_flake_that_the_baseline_did_not_show_is_found_by_running_it_again():
 
 
 def test_a_function_that_counts_otherwise_each_time_is_left_out():
-    one, two = FrameCounts(breaks=1), FrameCounts(breaks=2)
+    one_break, two_breaks = FrameCounts(breaks=1), FrameCounts(breaks=2)
     assert [
-        change.frame for change in frame_changes([{"f": one, "g": one}, {"f": one, "g": two}], {"f": two, "g": two})
+        change.frame
+        for change in frame_changes(
+            [{"f": one_break, "g": one_break}, {"f": one_break, "g": two_breaks}], {"f": two_breaks, "g": two_breaks}
+        )
     ] == ["f"]
-    assert frame_changes([{"f": one}, None], {"f": two}) == []
-    assert frame_changes([{"f": one}], None) == []
-    (fewer,) = frame_changes([{"f": two}], {})
+    assert frame_changes([{"f": one_break}, None], {"f": two_breaks}) == []
+    assert frame_changes([{"f": one_break}], None) == []
+    (fewer,) = frame_changes([{"f": two_breaks}], {})
     assert (fewer.worse, fewer.sentence) == (False, "f: 2 breaks, 0 recompiles → 0 breaks, 0 recompiles")

@@ -248,9 +248,9 @@ def test_a_finished_round_is_read_and_one_of_other_code_begins_anew(project):
     first = round_of(project)
     assert first.run(Interpreter.here()) == first.run(Interpreter.here()) == first.result()
     assert (project / "ran").read_text() == "x"
-    other = Round(folder=first.folder, words=first.words, root=project, timeout=60.0, key="other")
-    assert other.result() is None
-    other.run(Interpreter.here())
+    other_round = Round(folder=first.folder, words=first.words, root=project, timeout=60.0, key="other")
+    assert other_round.result() is None
+    other_round.run(Interpreter.here())
     assert (project / "ran").read_text() == "xx"
 
 
@@ -309,9 +309,9 @@ def test_a_full_disk_ends_with_one_line_and_keeps_what_ended(project, monkeypatc
     round_ = round_of(project)
     with pytest.raises(EnvironmentUnfitError, match=r"no space left in .*; finished tests are kept"):
         round_.run(Interpreter.here())
-    kept = OutcomeFile(round_.folder / "outcomes.jsonl", project)
-    kept.update()
-    assert set(kept.tests) == {"test_it.py::test_1"}
+    outcome_file = OutcomeFile(round_.folder / "outcomes.jsonl", project)
+    outcome_file.update()
+    assert set(outcome_file.tests) == {"test_it.py::test_1"}
     write(project, "def test_1(): assert False\ndef test_2(): pass\ndef test_3(): pass\n")
     assert outcomes(round_.run(Interpreter.here())) == {
         "(the command)": "passed",
@@ -396,8 +396,8 @@ def test_a_full_file_system_is_one_line_and_the_next_call_continues(project):
     assert second.splitlines()[0] == "3"
     assert "second: 0" in second
     assert len(json.loads((project / "b.json").read_text())["releases"]["here"]["tests"]) == 3001
-    ran = len((project / "ran").read_text())
-    assert 3000 <= ran <= 3010  # what had ended did not run again
+    tests_run = len((project / "ran").read_text())
+    assert 3000 <= tests_run <= 3010  # what had ended did not run again
 
 
 # what torch compiles in the command's processes
@@ -439,10 +439,10 @@ def test_what_is_saved_for_backward_is_counted_once_and_without_parameters(proje
 
 
 def test_a_command_without_torch_has_no_counts_and_keeps_another_sitecustomize(project, monkeypatch):
-    other = project.parent / "other"
-    other.mkdir()
-    (other / "sitecustomize.py").write_text("import builtins\nbuiltins.planted = 43\n")
-    monkeypatch.setenv("PYTHONPATH", str(other))
+    other_folder = project.parent / "other"
+    other_folder.mkdir()
+    (other_folder / "sitecustomize.py").write_text("import builtins\nbuiltins.planted = 43\n")
+    monkeypatch.setenv("PYTHONPATH", str(other_folder))
     counts = counted(project, "open('seen', 'w').write(str(planted))", "compiled", "saved", "instructions")
     assert (project / "seen").read_text() == "43"
     assert (counts.graphs, counts.breaks, counts.saved, counts.instructions) == (None, None, None, None)

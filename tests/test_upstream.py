@@ -31,13 +31,13 @@ LIGHT = ("fx-specialized",)
 
 def kinds_of_failing_cells():
     """One committed cell for each verdict and each family of compilers, the smallest address of each."""
-    found = {}
-    for one in sorted(read_results(COMMITTED).records, key=lambda one: one.cell):
-        if one.verdict in SILENTLY_WRONG | FAILING and one.compiler != "eager":
-            found.setdefault((one.compiler.split(":")[0], str(one.verdict)), one)
+    examples = {}
+    for record in sorted(read_results(COMMITTED).records, key=lambda record: record.cell):
+        if record.verdict in SILENTLY_WRONG | FAILING and record.compiler != "eager":
+            examples.setdefault((record.compiler.split(":")[0], str(record.verdict)), record)
     return [
-        pytest.param(one, id=f"{family}-{verdict}", marks=() if f"{family}-{verdict}" in LIGHT else pytest.mark.slow)
-        for (family, verdict), one in sorted(found.items())
+        pytest.param(record, id=f"{family}-{verdict}", marks=() if f"{family}-{verdict}" in LIGHT else pytest.mark.slow)
+        for (family, verdict), record in sorted(examples.items())
     ]
 
 
@@ -58,8 +58,8 @@ def execute(text, folder, *arguments):
 @pytest.mark.skipif(not torch.__version__.startswith("2.11."), reason="the committed records are of torch 2.11")
 @pytest.mark.parametrize("record", kinds_of_failing_cells())
 def test_the_script_shows_what_the_record_says(record, pool, tmp_path):
-    with open_reduction(record.cell, ReduceOptions(jobs=2), pool) as one:
-        facts = gather(one, None)
+    with open_reduction(record.cell, ReduceOptions(jobs=2), pool) as reduction:
+        facts = gather(reduction, None)
         text = issue_text(facts, None)
     assert facts.result.verdict is record.verdict
     assert facts.script.end.status == 1, facts.script.end.output
@@ -174,20 +174,20 @@ def test_options_that_do_not_fit_are_refused(suite, capsys):
 
 def test_a_cell_without_a_fault_is_no_issue(pool, suite):
     with (
-        open_reduction(f"{suite}::differentiable::jit.trace", ReduceOptions(), pool) as one,
+        open_reduction(f"{suite}::differentiable::jit.trace", ReduceOptions(), pool) as reduction,
         pytest.raises(UsageError, match="nothing to reduce"),
     ):
-        gather(one, None)
+        gather(reduction, None)
 
 
 def facts_with(detail, output="printed"):
     """Facts whose texts are hostile."""
     difference = Difference("example", "result", "value", detail)
-    found = CellResult(verdict=Verdict.WRONG, input="example", differences=(difference,))
+    result = CellResult(verdict=Verdict.WRONG, input="example", differences=(difference,))
     script = TriedScript("print(1)  # `````\n", "a short script", ScriptEnd(1, output), has_backends=True)
     environment = read_environment(COMMITTED / "environment.json")
     outcomes = (("eager", ScriptEnd(0, "")), ("inductor", ScriptEnd(None, "died of SIGSEGV | x")))
-    return Upstream("s::c::compile", "cpu", found, script, outcomes, environment, None)
+    return Upstream("s::c::compile", "cpu", result, script, outcomes, environment, None)
 
 
 def test_hostile_texts_stay_in_their_place():

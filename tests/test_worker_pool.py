@@ -73,14 +73,14 @@ def test_work_on_the_cpu_sees_no_gpu(monkeypatch, device, expected):
 
 def servers(home: str) -> set[int]:
     """Processes that belong to servers below a home: their environment names it."""
-    found = set()
+    process_ids = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"RECAPTURE_TASKS={home}/".encode() in (process / "environ").read_bytes():
-                found.add(int(process.name))
+                process_ids.add(int(process.name))
         except OSError:
             continue
-    return found
+    return process_ids
 
 
 def test_the_successor_takes_over_and_the_first_server_goes(pool):
@@ -248,7 +248,7 @@ def test_a_server_that_cannot_start_says_which_exception_it_raised(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("written", "words"),
+    ("log_text", "words"),
     [
         ("", "no message"),
         ("a warning\nFatal Python error: Segmentation fault\n", "Fatal Python error: Segmentation fault"),
@@ -260,8 +260,8 @@ def test_a_server_that_cannot_start_says_which_exception_it_raised(monkeypatch):
         ("Traceback (most recent call last):\n  File\nKeyboardInterrupt\n", "KeyboardInterrupt"),
     ],
 )
-def test_the_last_words_of_a_server_name_the_exception(written, words, tmp_path):
+def test_the_last_words_of_a_server_name_the_exception(log_text, words, tmp_path):
     client = Client(home=tmp_path, jobs=1)
     with tempfile.TemporaryFile() as client.log:
-        client.log.write(written.encode())
+        client.log.write(log_text.encode())
         assert client.last_words() == words

@@ -74,7 +74,7 @@ def declared():
 
 
 @pytest.mark.parametrize(
-    ("factory", "more", "told"),
+    ("factory", "more", "ending"),
     [
         ("net", {}, "its_models:net 8x3x224x224"),
         ("net", {"shapes": ((2, 4), (3,)), "train": True}, "its_models:net 2x4 3 train"),
@@ -83,13 +83,13 @@ def declared():
         ("declared", {"train": True}, "--train is not for it"),
     ],
 )
-def test_the_workload_of_a_named_model_is_named_by_what_is_measured(factory, more, told, tmp_path, monkeypatch):
+def test_the_workload_of_a_named_model_is_named_by_what_is_measured(factory, more, ending, tmp_path, monkeypatch):
     (tmp_path / "its_models.py").write_text(MODELS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "its_models", raising=False)
     name = f"its_models:{factory}"
     [info] = collect_workloads(ModelSpec(name=name, model=name, **more))
-    assert (info.error or info.spec.name).endswith(told)
+    assert (info.error or info.spec.name).endswith(ending)
     assert (info.hash is None) == (info.error is not None)
 
 
@@ -134,5 +134,5 @@ def test_the_hash_of_a_workload_shows_whether_it_was_edited(before, after, edite
     for number, text in enumerate((DECLARED, DECLARED.replace(before, after))):
         path = tmp_path / f"declared_{number}.py"
         path.write_text(text)
-        hashes.append({one.spec.name: one.hash for one in collect_workloads(ModelSpec(name="", path=str(path)))})
+        hashes.append({info.spec.name: info.hash for info in collect_workloads(ModelSpec(name="", path=str(path)))})
     assert {name for name, hashed in hashes[0].items() if hashed != hashes[1][name]} == edited

@@ -37,10 +37,10 @@ def condition(load: Callable[[], Case], device: str) -> dict[str, dict[str, floa
     largest: dict[str, dict[str, float]] = {}
     for number, results in enumerate(others):
         widened = number == len(changes)
-        for own, other in zip(first, results, strict=True):
-            if widened and (other is None or len(own or ()) != len(other)):
+        for own, changed in zip(first, results, strict=True):
+            if widened and (changed is None or len(own or ()) != len(changed)):
                 continue  # the case cannot run in float64
-            for dtype, change in _changes(own or [], other):
+            for dtype, change in _changes(own or [], changed):
                 worst = largest.setdefault(dtype, dict.fromkeys(change, 0.0))
                 worst.update({which: min(max(size, worst[which]), FAR) for which, size in change.items()})
     return largest
@@ -149,11 +149,11 @@ def _changes(first: list[torch.Tensor], second: list[torch.Tensor] | None) -> li
     """Return the relative changes of each tensor of a result, by its dtype."""
     changes = []
     for number, tensor in enumerate(first):
-        other = second[number] if second is not None and number < len(second) else None
+        changed = second[number] if second is not None and number < len(second) else None
         size = dict.fromkeys(("largest", "median", "any", "mean"), float("inf"))
-        if other is not None and other.shape == tensor.shape:
-            wide = torch.complex128 if tensor.is_complex() or other.is_complex() else torch.float64
-            own, moved = tensor.to(wide).flatten(), other.to(wide).flatten()
+        if changed is not None and changed.shape == tensor.shape:
+            wide = torch.complex128 if tensor.is_complex() or changed.is_complex() else torch.float64
+            own, moved = tensor.to(wide).flatten(), changed.to(wide).flatten()
             finite = own.isfinite()
             if bool((moved.isfinite() == finite).all()):
                 own, moved = own[finite], moved[finite]

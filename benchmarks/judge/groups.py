@@ -78,25 +78,25 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def group(payload: bytes, _enter: Callable[[str], None]) -> bytes:
     """Run the cells of a group: `Group` → a list of `Outcome`."""
-    asked = msgspec.json.decode(payload, type=Group)
-    device, compilers = asked.device, asked.compilers
+    job = msgspec.json.decode(payload, type=Group)
+    device, compilers = job.device, job.compilers
     condition: Condition = {}
-    if asked.planted:
-        condition = _forked(lambda: _condition(asked), Condition, device) or {}
-        possible = _forked(lambda: _possible(asked, condition), list[str], device)
+    if job.planted:
+        condition = _forked(lambda: _condition(job), Condition, device) or {}
+        possible = _forked(lambda: _possible(job, condition), list[str], device)
         compilers = tuple(named for named in compilers if possible is None or named[0] in possible)
     outcomes = []
     for name, file in compilers:
-        processes, each = (asked.repetitions, 1) if asked.dynamo else (1, asked.repetitions)
+        processes, each = (job.repetitions, 1) if job.dynamo else (1, job.repetitions)
         for _ in range(processes):  # Dynamo keeps what it compiled before, and recorded cells have a process each
-            cells = _forked(lambda: _cells(asked, name, file, condition, each), list[Outcome], device)  # noqa: B023
-            outcomes += cells or [Outcome(f"{asked.suite}::{asked.case}", name, CRASHED)]
+            cells = _forked(lambda: _cells(job, name, file, condition, each), list[Outcome], device)  # noqa: B023
+            outcomes += cells or [Outcome(f"{job.suite}::{job.case}", name, CRASHED)]
     return msgspec.json.encode(outcomes)
 
 
-def _load(asked: Group) -> Case:
-    cases: list[Case] = getattr(execute(asked.suite, Path(asked.path)), CASES_ATTRIBUTE)
-    return next(case for case in cases if case.name == asked.case)
+def _load(job: Group) -> Case:
+    cases: list[Case] = getattr(execute(job.suite, Path(job.path)), CASES_ATTRIBUTE)
+    return next(case for case in cases if case.name == job.case)
 
 
 def _tell(case: Case) -> None:
@@ -108,38 +108,38 @@ def _tell(case: Case) -> None:
     planting.ASKED.update(case.strict)
 
 
-def _condition(asked: Group) -> Condition:
+def _condition(job: Group) -> Condition:
     from benchmarks.judge.condition import condition
 
-    return condition(lambda: _load(asked), asked.device)
+    return condition(lambda: _load(job), job.device)
 
 
-def _possible(asked: Group, condition: Condition) -> list[str]:
+def _possible(job: Group, condition: Condition) -> list[str]:
     """Return the compilers that plant something in a trial without the judge, which is much faster than a cell."""
     from benchmarks.judge import planting
     from benchmarks.judge.condition import calls, unchanged_settings
 
     planting.CONDITION.update(condition)
-    _tell(_load(asked))
+    _tell(_load(job))
     names = []
-    files = {file: compilers_of(execute(Path(file).stem, Path(file))) for _, file in asked.compilers if file}
-    for name, file in ((name, file) for name, file in asked.compilers if file is not None):
+    files = {file: compilers_of(execute(Path(file).stem, Path(file))) for _, file in job.compilers if file}
+    for name, file in ((name, file) for name, file in job.compilers if file is not None):
         planting.PLANTED.clear()
         with unchanged_settings(), contextlib.suppress(BaseException):
-            for _ in calls(_load(asked), asked.device, capture=files[file][name].function):
+            for _ in calls(_load(job), job.device, capture=files[file][name].function):
                 pass
         if planting.PLANTED:
             names.append(name)
     return names
 
 
-def _cells(asked: Group, name: str, file: str | None, condition: Condition, repetitions: int) -> list[Outcome]:
+def _cells(job: Group, name: str, file: str | None, condition: Condition, repetitions: int) -> list[Outcome]:
     from benchmarks.judge import planting
 
     planting.CONDITION.update(condition)
     how = (None, None) if file is None else (Path(file).stem, file)
-    spec = CellSpec(asked.suite, asked.path, asked.case, name, asked.device, *how)
-    case = _load(asked)
+    spec = CellSpec(job.suite, job.path, job.case, name, job.device, *how)
+    case = _load(job)
     _tell(case)
     outcomes = []
     for _ in range(repetitions):
@@ -147,7 +147,7 @@ def _cells(asked: Group, name: str, file: str | None, condition: Condition, repe
         findings = examine(spec, lambda _: None)
         outcomes.append(
             Outcome(
-                case=f"{asked.suite}::{asked.case}",
+                case=f"{job.suite}::{job.case}",
                 compiler=name,
                 verdict=str(findings.verdict),
                 differences=tuple(

@@ -83,8 +83,8 @@ def blames(outcomes: Iterable[Outcome], genuine: dict[str, str]) -> list[Blame]:
     for outcome in outcomes:
         if outcome.compiler.startswith("planted:") or outcome.verdict in UNDECIDED:
             continue
-        asked = outcome.compiler == "equal:reordered-dicts" and "order" in outcome.strict
-        if outcome.cell in genuine or asked:
+        asks_for_order = outcome.compiler == "equal:reordered-dicts" and "order" in outcome.strict
+        if outcome.cell in genuine or asks_for_order:
             continue
         blame = by_compiler.setdefault(outcome.compiler, Blame(outcome.compiler))
         blame.cells += 1

@@ -31,10 +31,10 @@ setattr(_MARKDOWN, "validateLink", lambda _address: True)  # noqa: B010 - a link
 
 def control(text: str, what: str) -> list[str]:
     """Return what is wrong with any text that people see."""
-    found = CONTROL.search(text)
-    if found is None:
+    match = CONTROL.search(text)
+    if match is None:
         return []
-    return [f"{what} has U+{ord(found[0]):04X} after {text[max(0, found.start() - 30) : found.start()]!r}"]
+    return [f"{what} has U+{ord(match[0]):04X} after {text[max(0, match.start() - 30) : match.start()]!r}"]
 
 
 def markdown(text: str, what: str, *, titled: bool = True) -> list[str]:

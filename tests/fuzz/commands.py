@@ -145,7 +145,7 @@ REFUSED = {
 
 def expected() -> dict[str, set[object]]:
     """Return every command with the exit statuses that it may have on undamaged files."""
-    names = [name for made in (_of_results, _of_unfinished, _of_matrix, _of_tables) for name in made(Path())]
+    names = [name for maker in (_of_results, _of_unfinished, _of_matrix, _of_tables) for name in maker(Path())]
     names += [*READERS, "run --resume", "run --resume finished", "bench --resume"]
     return {name: {2} if name in REFUSED else {1} if name.startswith("diff back") else {0} for name in names}
 
@@ -174,7 +174,7 @@ def names_for(path: Path, root: Path) -> list[str]:
 def after_renaming(choose: random.Random, path: Path, root: Path) -> tuple[list[str], list[str]]:
     """Return a name and the arguments of a command that meets the renamed folder of a file."""
     if path.is_relative_to(root / "matrix"):
-        name = choose.choice([one for one in _of_matrix(root) if one.startswith("merge")])
+        name = choose.choice([command for command in _of_matrix(root) if command.startswith("merge")])
         return ["folder"], _of_matrix(root)[name]
     if not path.is_relative_to(root / "results"):
         return ["folder"], ["images", "list"]
@@ -222,7 +222,7 @@ def run(name: str, root: Path, arguments: list[str] | None = None) -> tuple[obje
         scripts = 0 if path.name in PLAIN_PAGES else None
         problems += checks.page(path.read_bytes().decode(), path.name, scripts=scripts)
         path.unlink()
-    return "raised" if isinstance(status, str) else status, [f"{name}: {one}" for one in problems]
+    return "raised" if isinstance(status, str) else status, [f"{name}: {problem}" for problem in problems]
 
 
 def _status(name: str, root: Path, arguments: list[str] | None) -> object:
@@ -251,7 +251,7 @@ def _into(streams: dict[int, Path]):
     """Redirect file descriptors to files inside the context."""
     import sys
 
-    kept = {number: os.dup(number) for number in streams}
+    saved = {number: os.dup(number) for number in streams}
     try:
         for number, path in streams.items():
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -262,6 +262,6 @@ def _into(streams: dict[int, Path]):
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-        for number, handle in kept.items():
+        for number, handle in saved.items():
             os.dup2(handle, number)
             os.close(handle)

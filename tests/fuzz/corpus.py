@@ -107,7 +107,7 @@ def renewed() -> bytes:
             schema=SCHEMA_VERSION,
             noted=(Difference("example", "result", "value", "-0.0", bits="signed-zero", ulps=0, elements=(1, 4)),),
             differences=tuple(
-                dataclasses.replace(one, bits="value", ulps=7, elements=(2, 4)) for one in row.differences
+                dataclasses.replace(difference, bits="value", ulps=7, elements=(2, 4)) for difference in row.differences
             ),
         )
         for row in read_jsonl(IMAGES / OLD / "conformance.jsonl", Record)
@@ -120,13 +120,13 @@ def renewed() -> bytes:
 
 def _beside(folder: Path, partial: str) -> None:
     rows = [json.loads(line) for line in (folder / "conformance.jsonl").read_text().splitlines()]
-    timings, said = [], []
+    timings, outputs = [], []
     for row in rows:
         key = {name: row[name] for name in ("case", "compiler", "device")}
         timings.append(json.dumps({**key, "seconds": 0.5, "peak_rss": 1000, "worker": "fork", "schema": 1}))
-        said.append(json.dumps({"cell": f"{row['case']}::{row['compiler']}", "stdout": "printed", "stderr": ""}))
+        outputs.append(json.dumps({"cell": f"{row['case']}::{row['compiler']}", "stdout": "printed", "stderr": ""}))
     (folder / f"timings{partial}.jsonl").write_text("\n".join(timings) + "\n")
-    (folder / f"output{partial}.jsonl").write_text("\n".join(said) + "\n")
+    (folder / f"output{partial}.jsonl").write_text("\n".join(outputs) + "\n")
 
 
 def _matrix(root: Path) -> None:

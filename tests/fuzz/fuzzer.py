@@ -58,7 +58,7 @@ def mutate(seed: int, root: Path) -> tuple[str, list[str], list[str] | None]:
     """Damage one file below a folder; return a description, the commands that read it, and their arguments."""
     choose = random.Random(seed)
     files = corpus.files(root)
-    [path] = choose.choices(files, [corpus.weight(one) for one in files])
+    [path] = choose.choices(files, [corpus.weight(run_one) for run_one in files])
     data = path.read_bytes()
     way = choose.random()
     if path.parent == root and path.suffix == ".txt" and way < 0.6:
@@ -90,7 +90,7 @@ def _folder_of(path: Path, root: Path) -> Path:
     return path.parent.parent if path.is_relative_to(root / "results") else path.parent
 
 
-def one(seed: int | str, pristine: Path, root: Path) -> dict[str, object]:
+def run_one(seed: int | str, pristine: Path, root: Path) -> dict[str, object]:
     """Run one input in this process, which runs only this input; return the findings.
 
     With the name of a command in place of a seed, it runs on undamaged files.
@@ -142,16 +142,16 @@ def child(seed: int | str, pristine: Path, root: Path) -> dict[str, object]:
             size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            found = one(seed, pristine, root)
+            findings = run_one(seed, pristine, root)
             with os.fdopen(back, "w") as out:
-                json.dump(found, out)
+                json.dump(findings, out)
             os._exit(0)
         except BaseException as error:
             os.write(2, f"input {seed}: {type(error).__name__}: {error}\n".encode(errors="replace"))
             os._exit(70)
     os.close(back)
-    with os.fdopen(answer) as said:
-        text = said.read()
+    with os.fdopen(answer) as pipe:
+        text = pipe.read()
     _, status = os.waitpid(process, 0)
     shutil.rmtree(root, ignore_errors=True)
     if os.WIFSIGNALED(status) or os.WEXITSTATUS(status):
@@ -178,8 +178,8 @@ def import_all() -> None:
         importlib.import_module(name)
 
 
-def _tell(found: list[dict[str, object]]) -> None:
-    for each in found:
+def _tell(findings: list[dict[str, object]]) -> None:
+    for each in findings:
         if each["problems"]:
             print(f"seed {each['seed']} ({each['kind']}, {', '.join(each['names'])}):")
             for problem in each["problems"][:3]:
@@ -195,30 +195,30 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=float("inf"), help="Stop after so long.")
     options.add_argument("--only", type=int)
     options.add_argument("--undamaged", action="store_true", help="Run every command once, on undamaged files.")
-    asked = options.parse_args()
-    seeds: list[int | str] = list(range(asked.seed, asked.seed + asked.inputs))
-    if asked.undamaged or asked.only is not None:
-        seeds = [*commands.expected()] if asked.undamaged else [asked.only]
+    parsed = options.parse_args()
+    seeds: list[int | str] = list(range(parsed.seed, parsed.seed + parsed.inputs))
+    if parsed.undamaged or parsed.only is not None:
+        seeds = [*commands.expected()] if parsed.undamaged else [parsed.only]
     began = time.monotonic()
-    found: list[dict[str, object]] = []
+    findings: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         corpus.build(Path(folder) / "pristine")
         jobs = [(seeds[first : first + CHUNK], folder) for first in range(0, len(seeds), CHUNK)]
-        with multiprocessing.get_context("spawn").Pool(asked.jobs) as pool:
+        with multiprocessing.get_context("spawn").Pool(parsed.jobs) as pool:
             for mine in pool.imap_unordered(share, jobs):
-                found += mine
+                findings += mine
                 _tell(mine)
-                if time.monotonic() - began > asked.seconds:
+                if time.monotonic() - began > parsed.seconds:
                     break
-    for each in found if asked.undamaged else ():
+    for each in findings if parsed.undamaged else ():
         print(f"{each['seed']}: {each['statuses'][0] if each['statuses'] else 'died'}")
-    bad = [each for each in found if each["problems"]]
+    bad = [each for each in findings if each["problems"]]
     seconds = time.monotonic() - began
-    kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(Counter(each["kind"] for each in found).items()))
-    print(f"{len(found)} inputs in {seconds:.0f} s, {len(found) / seconds:.1f} a second: {kinds}")
-    ends = Counter(status for each in found for status in each["statuses"])
+    kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(Counter(each["kind"] for each in findings).items()))
+    print(f"{len(findings)} inputs in {seconds:.0f} s, {len(findings) / seconds:.1f} a second: {kinds}")
+    ends = Counter(status for each in findings for status in each["statuses"])
     print(f"exit statuses: {', '.join(f'{number} times {status}' for status, number in sorted(ends.items(), key=str))}")
-    print(f"{sum(len(each['names']) for each in found)} commands; the slowest took {max(each['seconds'] for each in found):.1f} s; "
-          f"peak memory {max(each['peak'] for each in found) / 1024:.0f} MiB")  # fmt: skip
+    print(f"{sum(len(each['names']) for each in findings)} commands; the slowest took {max(each['seconds'] for each in findings):.1f} s; "
+          f"peak memory {max(each['peak'] for each in findings) / 1024:.0f} MiB")  # fmt: skip
     print(f"{len(bad)} inputs with findings; repeat one with --only SEED" if bad else "no findings")
     return 1 if bad else 0

@@ -102,8 +102,8 @@ class Editor:
 
     def place(self, *kinds):
         """The path of a value of some types; None where there is none."""
-        found = [path for path in places(self.document) if not kinds or type(at(self.document, path)) in kinds]
-        return self.random.choice(found) if found else None
+        paths = [path for path in places(self.document) if not kinds or type(at(self.document, path)) in kinds]
+        return self.random.choice(paths) if paths else None
 
     def put(self, path, value):
         if path is not None:
@@ -164,14 +164,15 @@ class Editor:
         value = at(self.document, path) if path is not None else None
         if value:
             name = self.random.choice(list(value))
-            other = self.random.choice((*OTHERS, value[name]))
+            another_value = self.random.choice((*OTHERS, value[name]))
             texts = [
-                f"{json.dumps(key)}{self.between}{self.value(one)}" for key, one in (*value.items(), (name, other))
+                f"{json.dumps(key)}{self.between}{self.value(item)}"
+                for key, item in (*value.items(), (name, another_value))
             ]
             self.put_raw(path, "{" + ",".join(texts) + "}")
 
-    def value(self, one):
-        return json.dumps(one) if self.between == ":" else toml_text.value(one)
+    def value(self, item):
+        return json.dumps(item) if self.between == ":" else toml_text.value(item)
 
     def unequal(self):
         path = self.place(list)
@@ -190,9 +191,9 @@ class Editor:
 
     def difference(self):
         """Add a difference with one odd field to what is silent or noted, where there are such lists."""
-        found = [path for path in places(self.document) if path and path[-1] in ("differences", "noted")]
-        found = [path for path in found if isinstance(at(self.document, path), list)]
-        if not found:
+        paths = [path for path in places(self.document) if path and path[-1] in ("differences", "noted")]
+        paths = [path for path in paths if isinstance(at(self.document, path), list)]
+        if not paths:
             return
         odd = {"input": "held_out[0]", "where": "result", "kind": "value", "detail": "", "bits": "value"}
         name, value = self.random.choice(
@@ -204,7 +205,7 @@ class Editor:
                 ("elements", self.random.choice(([1, 4], [4, 1], [0, 0], [-1, 2], [1], [1, 2, 3], None, "1 of 4"))),
             )
         )
-        at(self.document, self.random.choice(found)).append({**odd, name: value})
+        at(self.document, self.random.choice(paths)).append({**odd, name: value})
 
     def verdict(self):
         path = next((path for path in places(self.document) if path and path[-1] == "verdict"), None)

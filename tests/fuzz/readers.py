@@ -19,11 +19,11 @@ def repro(root: Path) -> None:
     from recapture.records.directories import find_results, read_results
     from recapture.tools.explain.script import repro as scripts
 
-    said = getattr(scripts, "recorded_line", None)
+    recorded_line = getattr(scripts, "recorded_line", None)
     for path in find_results(root / "results"):
         for record in read_results(path).records:
-            if said is not None:
-                _say(said(record))
+            if recorded_line is not None:
+                _say(recorded_line(record))
 
 
 def explain(root: Path) -> None:
@@ -36,9 +36,9 @@ def explain(root: Path) -> None:
     for path in find_results(root / "results"):
         records = read_results(path).records
         for record in records[:20]:
-            beside = [one for one in records if one.case == record.case]
-            found = explanation_of(record, None, torch="2.6.0", image="an-image", beside=beside, folder=None)
-            echo("\n".join(explanation_lines(found, brief=False)))
+            beside = [row for row in records if row.case == record.case]
+            explanation = explanation_of(record, None, torch="2.6.0", image="an-image", beside=beside, folder=None)
+            echo("\n".join(explanation_lines(explanation, brief=False)))
 
 
 def durations(root: Path) -> None:
@@ -73,7 +73,7 @@ def locks(root: Path) -> None:
         read_inputs_digest(lock_path(image.name))
         lock_hash(lock_path(image.name))
     changes, _ = lock_changes(good, bad)
-    names = [one.name for one in changes if one.name not in ("python", "cuda")][:1]
+    names = [change.name for change in changes if change.name not in ("python", "cuda")][:1]
     mixed_lock(lock_text(lock_path(good.name)), lock_text(lock_path(bad.name)), names)
     pinned_images(torch="2.6.0")
 
@@ -84,14 +84,14 @@ def requirements(root: Path) -> None:
     from recapture.machine.pins import load_images, lock_path
     from tests.fuzz import corpus
 
-    found = Requirements.read([root / "requirements.txt"])
-    check_against(load_images()[corpus.IMAGE], found)
-    found.digest(lock_path(corpus.IMAGE))
+    parsed = Requirements.read([root / "requirements.txt"])
+    check_against(load_images()[corpus.IMAGE], parsed)
+    parsed.digest(lock_path(corpus.IMAGE))
     # uv has just written this one, which is a regular file.
     path = root / "resolved.txt"
     resolved = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    hashed, others = to_install(beyond_lock(resolved, lock_path(corpus.IMAGE)), found)
-    for line in (*found.options, *hashed.splitlines(), *others.splitlines()):
+    hashed, others = to_install(beyond_lock(resolved, lock_path(corpus.IMAGE)), parsed)
+    for line in (*parsed.options, *hashed.splitlines(), *others.splitlines()):
         _say(ascii(line))
 
 
@@ -104,8 +104,8 @@ def answers(root: Path) -> None:
     from recapture.tools.check.across import AcrossReport, ReleaseAnswer, failures, kept_answer, printed_report
     from recapture.tools.check.report import check_annotations, check_junit
 
-    kept = [kept_answer(path) for path in sorted((root / "cache" / "checks").glob("torch*.json"))]
-    releases = [one[1] for one in kept if one is not None]
+    stored = [kept_answer(path) for path in sorted((root / "cache" / "checks").glob("torch*.json"))]
+    releases = [answer[1] for answer in stored if answer is not None]
     printed = root / "cache" / "checks" / "printed.json"
     if printed.is_file():
         report = printed_report(printed.read_bytes())
@@ -117,12 +117,12 @@ def answers(root: Path) -> None:
         for line in check_annotations(report):
             echo(line, err=True)
     across = AcrossReport(target="m.py:Net", device="cpu", releases=tuple(releases))
-    found = failures(across, ("any", "regression"))
+    failed = failures(across, ("any", "regression"))
     echo(forms.across_text(across))
     print_json(across.to_dict())
     (root / "across.md").write_text(printable(forms.across_markdown(across)))
     (root / "across.html").write_text(printable(forms.across_page(across)))
-    for line in forms.across_annotations(across, found):
+    for line in forms.across_annotations(across, failed):
         echo(line, err=True)
 
 

@@ -64,8 +64,8 @@ def lost(folder: Path, before: set[bytes]) -> list[str]:
     """
     paths = [path for path in folder.rglob("conformance*.jsonl") if path.is_file() and not path.is_symlink()]
     rows = [_decoded(line) for path in paths for line in _lines(path)]
-    found = {_key(row) for row in rows if row.get("reason") != RAN_AGAIN}
-    return [f"lost {_key(json.loads(line))}" for line in sorted(before) if _key(json.loads(line)) not in found]
+    keys = {_key(row) for row in rows if row.get("reason") != RAN_AGAIN}
+    return [f"lost {_key(json.loads(line))}" for line in sorted(before) if _key(json.loads(line)) not in keys]
 
 
 def bench(root: Path, _name: str) -> None:
@@ -76,15 +76,15 @@ def bench(root: Path, _name: str) -> None:
 
     environment = json.loads(corpus.BENCHMARK.read_bytes())["environment"]
     for path in find_speedups(root / "results"):
-        found = read_speedups(path)
-        for row in found.rows:
+        speedups = read_speedups(path)
+        for row in speedups.rows:
             derive(row)
-        installed = msgspec.convert(environment, type(found.environment))
+        installed = msgspec.convert(environment, type(speedups.environment))
         with writing(path):
             moved = set_aside_others(path, installed)
-        SpeedupsFile(path, installed, found.method, [], resume=True).write()
-        kept = read_speedups(moved[0] / path.name if moved else path)
-        missing = {row.key for row in found.rows} - {row.key for row in kept.rows}
+        SpeedupsFile(path, installed, speedups.method, [], resume=True).write()
+        continued = read_speedups(moved[0] / path.name if moved else path)
+        missing = {row.key for row in speedups.rows} - {row.key for row in continued.rows}
         if missing:
             raise AssertionError(f"lost {missing}")
 

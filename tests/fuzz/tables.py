@@ -50,8 +50,10 @@ def build(root: Path) -> None:
     for name in IMAGES:
         text = (REPOSITORY / "docker" / "locks" / f"{name}.txt").read_text()
         head, *entries = re.split(r"(?m)^(?=[a-z0-9])", text)
-        kept = [one for one in entries if one.startswith(LOCKED)]
-        few = ["".join(one.splitlines(keepends=True)[:2]).rstrip(" \\\n") + "\n" for one in kept]  # with one hash each
+        locked = [entry for entry in entries if entry.startswith(LOCKED)]
+        few = [
+            "".join(entry.splitlines(keepends=True)[:2]).rstrip(" \\\n") + "\n" for entry in locked
+        ]  # with one hash each
         (locks / f"{name}.txt").write_text(head + "".join(few))
     (root / "requirements.txt").write_text("# of a user\n-r more.txt\nnumpy>=1.20 ; python_version > '3.8'\n")
     (root / "more.txt").write_text("attrs>=20 --hash=sha256:00\nhttps://example.invalid/x.whl\n-e .\n")
@@ -65,16 +67,16 @@ def build(root: Path) -> None:
 
 def _first(document: dict) -> dict:
     """Return a document with few entries in each table of the top level."""
-    found: dict = {}
+    few: dict = {}
     for name, entries in document.items():
         wanted = [key for key in KEPT.get(name, ()) if key in entries]
         if isinstance(entries, list):
-            found[name] = entries[:MOST_ENTRIES]
+            few[name] = entries[:MOST_ENTRIES]
         elif isinstance(entries, dict) and name in ("claims", "images", "issues"):
-            found[name] = {key: entries[key] for key in (wanted or list(entries)[:MOST_ENTRIES])}
+            few[name] = {key: entries[key] for key in (wanted or list(entries)[:MOST_ENTRIES])}
         else:
-            found[name] = entries
-    return found
+            few[name] = entries
+    return few
 
 
 def _answers(folder: Path) -> None:
@@ -84,14 +86,14 @@ def _answers(folder: Path) -> None:
         CheckRow(compiler="compile", verdict="pass", seconds=2.5, speedup=(1.5, 1.4, 1.6), finding="faster"),
         CheckRow(compiler="export", verdict="error", phase="call", input="batch=3", reason="ValueError: no"),
     )
-    said = {
+    fields = {
         "inputs": ("batch=1",),
         "refused": (("batch=0", "RuntimeError: no"), ("None", "TypeError: no")),
         "must_raise": ("None",),
         "untried": ("layout",),
     }
     for torch in ("2.6.0", "2.11.0"):
-        report = CheckReport(target="m.py:Net", torch=torch, device="cpu", **said, rows=rows)
+        report = CheckReport(target="m.py:Net", torch=torch, device="cpu", **fields, rows=rows)
         answer = ReleaseAnswer(release=torch, image=f"torch{torch}", report=report, seconds=9.5)
         (folder / f"torch{torch}.json").write_bytes(msgspec.json.encode(("key", answer)))
     (folder / "printed.json").write_bytes(msgspec.json.encode(report))

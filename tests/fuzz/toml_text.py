@@ -10,18 +10,18 @@ def to_toml(document: object) -> str:
     """Return a document as TOML text; what TOML cannot say, such as a null, becomes a mistake in it."""
     if not isinstance(document, dict):
         return value(document) + "\n"
-    return "".join(f"{_key(name)} = {value(one)}\n" for name, one in document.items())
+    return "".join(f"{_key(name)} = {value(item)}\n" for name, item in document.items())
 
 
-def value(one: object) -> str:
+def value(item: object) -> str:
     """Return a value as TOML text, tables and arrays inline."""
-    if isinstance(one, dict):
-        return "{ " + ", ".join(f"{_key(name)} = {value(each)}" for name, each in one.items()) + " }"
-    if isinstance(one, list):
-        return "[" + ", ".join(map(value, one)) + "]"
-    if isinstance(one, (dt.date, dt.datetime)):
-        return one.isoformat()
-    return json.dumps(one).replace("\x7f", "\\u007f")
+    if isinstance(item, dict):
+        return "{ " + ", ".join(f"{_key(name)} = {value(each)}" for name, each in item.items()) + " }"
+    if isinstance(item, list):
+        return "[" + ", ".join(map(value, item)) + "]"
+    if isinstance(item, (dt.date, dt.datetime)):
+        return item.isoformat()
+    return json.dumps(item).replace("\x7f", "\\u007f")
 
 
 def _key(name: object) -> str:

@@ -90,19 +90,19 @@ def wrong_shapes(x):
 
 def main():
     """Everything, by name."""
-    one, other = torch.ones(3), torch.ones(3)
+    first, second = torch.ones(3), torch.ones(3)
     return {
         "version": torch.__version__,
-        "straight": watched(straight, (one,)),
-        "f1 positive": watched(f1, (one, other)),
-        "f1 both": watched(f1, (one, other), (-one, other)),
-        "bar": watched(bar, (one, other), (one, -other)),
-        "loop": watched(loop, (one,)),
-        "print": watched(guarded_print, (one,)),
-        "item": watched(item, (one,)),
+        "straight": watched(straight, (first,)),
+        "f1 positive": watched(f1, (first, second)),
+        "f1 both": watched(f1, (first, second), (-first, second)),
+        "bar": watched(bar, (first, second), (first, -second)),
+        "loop": watched(loop, (first,)),
+        "print": watched(guarded_print, (first,)),
+        "item": watched(item, (first,)),
         "sizes": watched(straight, (torch.ones(3),), (torch.ones(4),), (torch.ones(5),)),
-        "fullgraph": watched(f1, (one, other), fullgraph=True),
-        "user error": watched(wrong_shapes, (one,)),
+        "fullgraph": watched(f1, (first, second), fullgraph=True),
+        "user error": watched(wrong_shapes, (first,)),
     }
 
 

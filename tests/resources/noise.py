@@ -40,16 +40,16 @@ def compiled():
 
 
 def main():
-    found = {}
+    moves = {}
     for name, call in {"value": value, "gradient": gradient, "compiled": compiled()}.items():
         plain = call()
         noisy = []
         for seed in range(4):
             with perturbed(seed):
                 noisy.append(call())
-        found[name] = any(not torch.equal(plain, one) for one in noisy)
-        found[f"{name} again"] = torch.equal(plain, call())
-    return found
+        moves[name] = any(not torch.equal(plain, result) for result in noisy)
+        moves[f"{name} again"] = torch.equal(plain, call())
+    return moves
 
 
 if __name__ == "__main__":

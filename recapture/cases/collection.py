@@ -137,9 +137,9 @@ def find_suites(arguments: tuple[str, ...]) -> Selection:
     for argument in arguments:
         place, case, how = ([*argument.split("::", 2), None, None])[:3]
         for suite in _resolve(str(place), known):
-            other = selected.setdefault(suite.name, suite)
-            if other.path != suite.path:
-                raise UsageError(f"two suites are named {suite.name!r}: {other.path} and {suite.path}")
+            same_named = selected.setdefault(suite.name, suite)
+            if same_named.path != suite.path:
+                raise UsageError(f"two suites are named {suite.name!r}: {same_named.path} and {suite.path}")
             try:
                 str(suite.path).encode()
             except UnicodeEncodeError:

@@ -178,12 +178,12 @@ class SourceFile:
             decisive = (argument for argument in arguments if argument.arg not in DESCRIPTIVE_ARGUMENTS)
             fields["case"] = sorted(decisive, key=lambda argument: argument.arg or "")
         # Drop empty and absent fields: later releases have more of them.
-        written = (
+        field_texts = (
             f"{name}={self.canonical(value)}"
             for name, value in fields.items()
             if value is not None and value != [] and name not in ("ctx", "kind", "type_comment")
         )
-        return f"{type(node).__name__}({','.join(written)})"
+        return f"{type(node).__name__}({','.join(field_texts)})"
 
     def our_decorators(self, node: ast.AST) -> list[ast.expr]:
         """Return this project's decorators on a definition, under any name the file imports them by."""
@@ -273,8 +273,8 @@ class SourceFile:
         """Return the assigned names; assigning to an attribute or item of an import changes the whole process."""
         stored: set[str] = set()
         for inner in ast.walk(node):
-            written = isinstance(getattr(inner, "ctx", None), (ast.Store, ast.Del))
-            if written and isinstance(inner, (ast.Name, ast.Attribute, ast.Subscript)):
+            is_stored = isinstance(getattr(inner, "ctx", None), (ast.Store, ast.Del))
+            if is_stored and isinstance(inner, (ast.Name, ast.Attribute, ast.Subscript)):
                 target: ast.expr = inner
                 while isinstance(target, (ast.Attribute, ast.Subscript)):
                     target = target.value

@@ -93,7 +93,7 @@ def _named_model(spec: ModelSpec) -> Workload:
             raise WorkloadError(f"{model!r} is a workload and declares what an iteration is: {option} is not for it")
         return dataclasses.replace(build, name=model)
     shapes = spec.shapes or (shapes_of(DEFAULT_SHAPE),)
-    written = ["x".join(map(str, shape)) for shape in shapes]
+    shape_texts = ["x".join(map(str, shape)) for shape in shapes]
 
     def mean_square(output: Any) -> Any:
 
@@ -101,7 +101,7 @@ def _named_model(spec: ModelSpec) -> Workload:
         return sum((leaf.float() ** 2).mean() for leaf in leaves if leaf.is_floating_point())
 
     return Workload(
-        name=" ".join([model, *written, *(["train"] if spec.train else [])]),
+        name=" ".join([model, *shape_texts, *(["train"] if spec.train else [])]),
         build=build,
         inputs=lambda: tuple(torch.randn(shape) for shape in shapes),
         loss=mean_square if spec.train else None,

@@ -90,12 +90,12 @@ def lock(names: tuple[str, ...], *, as_json: bool) -> None:
     plans = [image_plan(image, pins.tools) for image in chosen]
     if not names:
         plans.append(build_plan(pins.tools))
-    written = []
+    locks = []
     for plan in plans:
-        written.append({"lock": str(plan.path), "packages": write_lock(plan)})
-        echo("{lock}: {packages} packages".format(**written[-1]), err=as_json)
+        locks.append({"lock": str(plan.path), "packages": write_lock(plan)})
+        echo("{lock}: {packages} packages".format(**locks[-1]), err=as_json)
     if as_json:
-        print_json(written)
+        print_json(locks)
 
 
 @images.command()

@@ -45,8 +45,8 @@ def list_command(
     as_json: bool,
 ) -> int:
     """List the cases of the suites, with a description of each."""
-    asked = {"--compilers": show_compilers, "--claims": show_claims, "--issues": show_issues}
-    lists = [name for name, is_asked in asked.items() if is_asked]
+    is_asked_by_option = {"--compilers": show_compilers, "--claims": show_claims, "--issues": show_issues}
+    lists = [name for name, is_asked in is_asked_by_option.items() if is_asked]
     if len(lists) > 1:
         raise UsageError(f"{' and '.join(lists)} cannot be combined")
     if (keyword or suites) and lists:

@@ -222,8 +222,8 @@ def _print_text(options: RunOptions, summary: RunSummary) -> None:
         print_summary(console, summary.selected, environment, summary.directory)
     console.print(f"results: {summary.directory}", soft_wrap=True, highlight=False, markup=False)
     if not options.whole and len(summary.records) > len(summary.selected):
-        there = f"{len(summary.records)} records in all: recapture report {summary.directory} shows them"
-        console.print(there, soft_wrap=True, highlight=False, markup=False)
+        hint = f"{len(summary.records)} records in all: recapture report {summary.directory} shows them"
+        console.print(hint, soft_wrap=True, highlight=False, markup=False)
 
 
 def _without_reference(records: list[Record]) -> list[str]:

@@ -163,8 +163,8 @@ def _lines(path: Path, read: set[Path], depth: int = 0) -> Iterator[tuple[Path, 
         raise UsageError(f"--with {path}: not a text file")
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         words = re.sub(r"(^|\s)#.*", "", line).strip()
-        if other := _OTHER_FILE.fullmatch(words):
-            name = _unquoted(other["path"])
+        if match := _OTHER_FILE.fullmatch(words):
+            name = _unquoted(match["path"])
             if "://" in name:
                 raise UsageError(f"{path.name}: -r and -c take a file, and not the address {shorten(name, 100)}")
             yield from _lines(_real(path.parent / name), read, depth + 1)

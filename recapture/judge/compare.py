@@ -230,8 +230,8 @@ class _Comparer:
                 self.note(place, "mutation", None, "items", len(expected), len(actual))
             else:
                 self.differ(place, "mutation", "items", len(expected), len(actual))
-            both = expected.keys() & actual.keys()
-            expected, actual = ({key: side[key] for key in sorted(both)} for side in (expected, actual))
+            common_keys = expected.keys() & actual.keys()
+            expected, actual = ({key: side[key] for key in sorted(common_keys)} for side in (expected, actual))
         if expected.keys() != actual.keys() or (eager.ordered and list(expected) != list(actual)):
             items = [sum(key.startswith("[") for key in side) for side in (expected, actual)]
             if items[0] != items[1]:  # a deque also has a `.maxlen`
@@ -396,9 +396,9 @@ class _Comparer:
             self.note("stderr", "output", None, "output", short(scrub(eager.stderr)), short(scrub(other.stderr)))
         if sorted(eager.warned) != sorted(other.warned):
             self.note("warnings", "output", None, "warnings", short(list(eager.warned)), short(list(other.warned)))
-        written = eager.written, other.written
-        if None not in written and written[0] != written[1]:
-            self.note("output", "output", None, "written", *written)
+        byte_counts = eager.written, other.written
+        if None not in byte_counts and byte_counts[0] != byte_counts[1]:
+            self.note("output", "output", None, "written", *byte_counts)
 
     def gradients(self, eager: Observation, other: Observation) -> None:
         """Compare what a backward after the call left in the inputs and parameters."""

@@ -66,10 +66,10 @@ def eager_calls(
         subject = FreshCase(load(), device)
         state = bits_of(subject.reachable.describe().snapshot)
         calls = []
-        made = dict(subject.case.inputs())
+        factories = dict(subject.case.inputs())
         for before, after in zip(first, again, strict=False):
             seed_everything(ARGUMENTS_SEED)
-            arguments = bits_of(describe(subject.arguments(made[before.input])()).snapshot)
+            arguments = bits_of(describe(subject.arguments(factories[before.input])()).snapshot)
             call = _call(before, (arguments, state))
             if replace(call, given="") != replace(_call(after, (arguments, state)), given=""):
                 call = EagerCall(before.input, call.given, unstable=True)
@@ -108,13 +108,13 @@ def _within_size(calls: list[EagerCall]) -> tuple[EagerCall, ...]:
 
 
 def _joined(calls: list[EagerCall]) -> EagerCall:
-    given = _hashed("|".join(call.given for call in calls).encode(), BITS)
+    inputs_hash = _hashed("|".join(call.given for call in calls).encode(), BITS)
     if any(call.unstable for call in calls):
-        return EagerCall(JOINED, given, unstable=True)
+        return EagerCall(JOINED, inputs_hash, unstable=True)
     raised = ", ".join(dict.fromkeys(call.raised for call in calls if call.raised is not None))
     return EagerCall(
         input=JOINED,
-        given=given,
+        given=inputs_hash,
         result=_joined_digests([call.result for call in calls]),
         gradients=_joined_digests([call.gradients for call in calls]),
         effects=_joined_digests([call.effects for call in calls]),

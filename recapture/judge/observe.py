@@ -27,7 +27,7 @@ from recapture.judge.snapshot import (
     snapshot_of,
     snapshot_result_of,
 )
-from recapture.judge.torch_state import environment, random_states, read_flags, restore_flags, told
+from recapture.judge.torch_state import environment, random_states, read_flags, restore_flags, setting_texts
 from recapture.torch_api.compat import changes_of, is_out_of_memory, seed_everything
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class _Call:
             self.found["left"] = restore_flags(before, after)  # first, because reading random states makes tensors
             if not self.around.values_only:
                 # What is equal is told alike, and the same objects are compared at once.
-                self.found["flags"] = told(before if self.found["left"] else after, after)
+                self.found["flags"] = setting_texts(before if self.found["left"] else after, after)
         if self.around.values_only:
             return
         self.found["random_states"] = random_states()
@@ -279,13 +279,13 @@ class _Call:
     def _aliases(self, result: Described, args: Described) -> None:
         around = self.around
         results = blocks_of(("result" + path, array) for path, array in result.arrays)
-        given = blocks_of(("args" + path, array) for path, array in args.arrays)
+        argument_blocks = blocks_of(("args" + path, array) for path, array in args.arrays)
         state = blocks_of(self._state_arrays())
         by_label = around.earlier.results.items()
         earlier = [(f"{label}: result{path}", array) for label, arrays in by_label for path, array in arrays]
-        among = {pair for part in (results, given) for pair in shared(part, part) if pair[0] < pair[1]}
-        others = [*given, *state, *blocks_of(earlier)]
-        self.found["aliases"] = frozenset(shared(results, others) | shared(given, state) | among)
+        among = {pair for part in (results, argument_blocks) for pair in shared(part, part) if pair[0] < pair[1]}
+        others = [*argument_blocks, *state, *blocks_of(earlier)]
+        self.found["aliases"] = frozenset(shared(results, others) | shared(argument_blocks, state) | among)
         self.found["earlier"] = tuple(around.earlier.results)
         known = {left for left, _ in self.found["aliases"]}
         self.found["kept_alive"] = {

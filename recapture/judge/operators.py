@@ -222,7 +222,7 @@ def normalises(func: Any) -> bool:
     return "norm" in name_of(func) and name_of(func) not in REDUCING
 
 
-def written(func: Any, arguments: dict[str, Any]) -> set[str]:
+def arguments_written(func: Any, arguments: dict[str, Any]) -> set[str]:
     """Return the names of the arguments that a call of an operator writes to."""
     names = {
         argument.name

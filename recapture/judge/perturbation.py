@@ -23,6 +23,7 @@ from recapture.judge.operators import (
     DIVIDING,
     Arithmetic,
     adds_sparse,
+    arguments_written,
     arithmetic,
     attention_error,
     bias_of,
@@ -37,7 +38,6 @@ from recapture.judge.operators import (
     summed_dims,
     tf32_error,
     widens,
-    written,
 )
 from recapture.torch_api.compat import (
     compiled_code_off,
@@ -139,7 +139,7 @@ class _OperatorCall:
             argument.name: argument.default_value for argument in self.schema.arguments if argument.has_default_value()
         }
         self.arguments.update(zip(self.names, args, strict=False), **kwargs)
-        self.writes = written(func, self.arguments)
+        self.writes = arguments_written(func, self.arguments)
         leaves = list(_leaves((args, kwargs)))
         self.inputs = [value for value in leaves if can_round(value)]
         if adds_sparse(func):

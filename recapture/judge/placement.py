@@ -180,8 +180,10 @@ def _continuation() -> Any:
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
-            there = gradient.to(ctx.original.device)
-            gradients = torch.autograd.grad(ctx.original, ctx.leaves, there, retain_graph=True, allow_unused=True)
+            moved_gradient = gradient.to(ctx.original.device)
+            gradients = torch.autograd.grad(
+                ctx.original, ctx.leaves, moved_gradient, retain_graph=True, allow_unused=True
+            )
             return None, *(None if grad is None else grad.to(gradient.device) for grad in gradients)
 
     return Continuation

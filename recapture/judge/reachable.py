@@ -19,7 +19,7 @@ from recapture.judge.contents import HOOKS, OF_TORCH, PLAIN, attribute, function
 from recapture.judge.saver import Saver
 from recapture.judge.snapshot import Described, Snapshot, describe
 from recapture.judge.variables import Finder
-from recapture.judge.views import ClassView, MappingView, got
+from recapture.judge.views import ClassView, MappingView, values_at
 
 SET_BY_COMPILERS = ("TORCH", "TRITON_", "CUDA_", "NCCL_", "KMP_", "OMP_")
 """Beginnings of the names of environment variables that compilers set for themselves, once in a process."""
@@ -183,7 +183,7 @@ def _saved_binding(owner: Any, key: Any) -> Callable[[], None]:
 
     Most iterators cannot be set back: their names stand for copies afterwards.
     """
-    before = got(owner, key)
+    before = values_at(owner, key)
     if before and isinstance(before[0], Iterator) and type(before[0]).__module__ in ("builtins", "itertools"):
         with suppress(Exception), warnings.catch_warnings():  # generators, and from Python 3.14 on most others
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -191,7 +191,7 @@ def _saved_binding(owner: Any, key: Any) -> Callable[[], None]:
             return lambda: owner.__setitem__(key, copy.deepcopy(original))
 
     def restore() -> None:
-        now = got(owner, key)
+        now = values_at(owner, key)
         if before and not (now and now[0] is before[0]):
             owner[key] = before[0]
         elif now and not before:

@@ -120,14 +120,14 @@ def explained(eager: Snapshot, other: Snapshot, sample: Callable[[int], Snapshot
         return False
     unit = _unit(eager, other, expected)
     runs: list[Any] = []
-    asked = 0
+    samples_taken = 0
     for stage in STAGES:
-        for number in range(asked, stage):
+        for number in range(samples_taken, stage):
             snapshot = sample(number)
             values = _numbers(snapshot) if snapshot is not None and snapshot.type == eager.type else None
             if values is not None and values.shape == expected.shape:
                 runs.append(values)
-        asked = stage
+        samples_taken = stage
         if len(runs) < stage / 2:  # most runs fail: what they measure says little
             return unit is not None and _within_tolerance(eager, other, expected, actual)
         if unit is None:  # integers do not round, but noise before a floor or an argmax moves them
@@ -444,11 +444,11 @@ class Spread:
             return False
         most, worst, farthest = 0, 0.0, 0.0
         for row, run in enumerate(self.runs):
-            other = self._left_out(row)
-            jumps = other > 1
+            left_out = self._left_out(row)
+            jumps = left_out > 1
             if jumps.any():
                 most = max(most, int(jumps.sum()))
-                worst = max(worst, float(other.max()))
+                worst = max(worst, float(left_out.max()))
                 # An element that moves by a rounding of its own says nothing about how far smaller ones may move.
                 wide = jumps & (run.abs() > ROUNDED * self.unit)
                 farthest = max(farthest, float((run.abs() * wide).max()))

@@ -27,7 +27,7 @@ from recapture.judge.later_calls import differs_beside_the_state, unseen
 from recapture.judge.observe import ARGUMENTS_SEED, Observation, Raised, end_if_forked
 from recapture.judge.reference import Eager, first_again
 from recapture.judge.snapshot import Snapshot, TensorSnapshot, describe
-from recapture.judge.torch_state import Flags, place_of, read_flags, restore_flags, told
+from recapture.judge.torch_state import Flags, place_of, read_flags, restore_flags, setting_texts
 from recapture.judge.verdict import Call, CellEvents, Failure, decide, failed_loudly
 from recapture.judge.wording import short
 from recapture.records.difference import Aspect, Difference, InputChange
@@ -251,7 +251,7 @@ def _effects_of_capture(
     }
     changed = compare_places("capture", state, subject.reachable.describe().snapshot)
     also |= {(difference.where, difference.kind) for difference in compare_places("", state, first.state).differences}
-    unchanged, changed_settings = told(flags, flags), told(flags, after_flags)
+    unchanged, changed_settings = setting_texts(flags, flags), setting_texts(flags, after_flags)
     # By what is told, not by the values: a compiler changes some for itself, such as the limit of recursion.
     settings = [name for name, text in changed_settings.items() if text != unchanged.get(name, text)]
     also |= {(place_of(name), "state") for name, value in first.flags.items() if unchanged.get(name) != value}
@@ -357,9 +357,9 @@ def _unequal(first: list[Observation], observed: list[Observation], compiler: Co
     rules = Rules(inference_only=compiler.inference_only, show_values=False)
     unequal = {}
     for expected, actual in zip(first, observed, strict=True):
-        asked: list[int] = []
-        compare(expected, actual, sample=asked.append, rules=rules)
-        if asked:
+        requested_runs: list[int] = []
+        compare(expected, actual, sample=requested_runs.append, rules=rules)
+        if requested_runs:
             unequal[expected.input] = actual
     return unequal
 

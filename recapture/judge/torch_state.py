@@ -80,7 +80,7 @@ def restore_flags(flags: Flags, now: Flags | None = None) -> frozenset[str]:
     return frozenset(different)
 
 
-def told(before: Flags, after: Flags) -> dict[str, str]:
+def setting_texts(before: Flags, after: Flags) -> dict[str, str]:
     """Return what a record says of each setting after a call, given all of them before and after."""
     settings = _settings()
     return {name: settings[name].tell(before.get(name, value), value) for name, value in after.items()}

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from recapture.base.exceptions import SUITE_MODULES, qualified
 from recapture.base.paths import PACKAGE
 from recapture.judge.contents import CACHE, OF_TORCH, PLAIN, function_text
-from recapture.judge.views import AttributeView, CellView, ClassView, MappingView, View, got
+from recapture.judge.views import AttributeView, CellView, ClassView, MappingView, View, values_at
 
 
 class Variable(NamedTuple):
@@ -73,7 +73,7 @@ class Finder:
         while label in self.variables:
             number += 1
             label = f"{path} #{number}"
-        reader = got if read is None else read
+        reader = values_at if read is None else read
         self.variables[label] = Variable(label, functools.partial(reader, owner, key), owner, key)
 
     def _value(self, path: str, value: Any) -> bool:
@@ -183,7 +183,7 @@ class Finder:
                 self._add(path, owner, key)
 
     def _variable(self, path: str, owner: View, key: str) -> None:
-        values = got(owner, key)
+        values = values_at(owner, key)
         followed = bool(values) and self._value(path, values[0])
         self._add(path, owner, key, _named if followed else None)
 
@@ -276,7 +276,7 @@ def _users_module(name: str) -> list[types.ModuleType]:
 
 def _named(owner: View, key: Any) -> list[Any]:
     """Return which function, class or module a name stands for, or another value itself."""
-    values = got(owner, key)
+    values = values_at(owner, key)
     if values and (callable(values[0]) or isinstance(values[0], (types.ModuleType, *_ACCESSORS))):
         return [function_text(values[0])]
     return values
@@ -287,7 +287,7 @@ _ACCESSORS = (staticmethod, classmethod, property)
 
 def _code_of(owner: View, key: Any) -> list[Any]:
     """Return where the code of a function begins: a compiler may put other code of the same meaning in its place."""
-    return [f"{code.co_name}:{code.co_firstlineno}" for code in got(owner, key)]
+    return [f"{code.co_name}:{code.co_firstlineno}" for code in values_at(owner, key)]
 
 
 def _only(value: Any) -> list[Any]:

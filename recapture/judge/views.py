@@ -82,7 +82,7 @@ View = MappingView | CellView | ClassView | AttributeView
 """What holds names: a dict, a closure's cell, a class or a function."""
 
 
-def got(owner: Any, key: Any) -> list[Any]:
+def values_at(owner: Any, key: Any) -> list[Any]:
     """Return a list with the value of a name, or an empty one."""
     try:
         return [owner[key]]

@@ -51,9 +51,9 @@ class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             error = f"{record.error.type}: {record.error.message}" if record.error else ""
             return self.message in error or self.message in (record.reason or "")
         fields = {"kind": self.kind, "unlike": self.unlike, "eager": self.eager, "other": self.other}
-        asked = {name: value for name, value in fields.items() if value is not None}
+        named_fields = {name: value for name, value in fields.items() if value is not None}
         return any(
-            all(getattr(difference, name) == value for name, value in asked.items())
+            all(getattr(difference, name) == value for name, value in named_fields.items())
             for difference in record.differences
         )
 

@@ -101,8 +101,8 @@ class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """
         ordered = sorted(releases, key=Version)
         wrong = [release for release in ordered if self.says(release) == "wrong"]
-        seen = min(map(Version, self.seen))
-        lower = wrong[:1] or [release for release in ordered if Version(Version(release).base_version) < seen][-1:]
+        earliest = min(map(Version, self.seen))
+        lower = wrong[:1] or [release for release in ordered if Version(Version(release).base_version) < earliest][-1:]
         if self.fixed_in is not None:
             upper = [release for release in ordered if Version(release) >= Version(self.fixed_in)][:1]
         else:

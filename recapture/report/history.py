@@ -187,9 +187,9 @@ def compared_with(images: Sequence[str], present: Sequence[bool]) -> Iterator[in
     """
     last: int | None = None
     image: int | None = None
-    for number, (name, there) in enumerate(zip(images, present)):  # noqa: B905 - of one length by construction
+    for number, (name, is_present) in enumerate(zip(images, present)):  # noqa: B905 - of one length by construction
         yield last if image is None else image
-        if there:
+        if is_present:
             last = number
             if not twin(name) and not is_bare(name):
                 image = number
@@ -239,21 +239,21 @@ def turning_points(line: Sequence[TurnEntry], *, every: bool = False) -> list[Tu
     last: tuple[int, TurnEntry, bool] | None = None
     releases = [entry for entry in line if every or not (twin(entry.image) or is_bare(entry.image))]
     ever_bad = False
-    for number, seen in enumerate(releases):
-        bad = is_bad(seen.record)
-        if bad is None or seen.record is None:
+    for number, point in enumerate(releases):
+        bad = is_bad(point.record)
+        if bad is None or point.record is None:
             continue
         before = last
-        if last is not None and last[1].record is not None and last[1].record.case_hash != seen.record.case_hash:
+        if last is not None and last[1].record is not None and last[1].record.case_hash != point.record.case_hash:
             # The turns so far are those of another program.
             before, ever_bad = None, False
             turns.clear()
         if before is None and bad:
-            turns.append(Turn("first_bad", seen.image, None))
+            turns.append(Turn("first_bad", point.image, None))
         elif before is not None and bad != before[2]:
             kind: TurnKind = "fixed" if not bad else "bad_again" if ever_bad else "first_bad"
-            changed = package_changes(before[1].environment, seen.environment)
-            turns.append(Turn(kind, seen.image, before[1].image, number - before[0] - 1, changed))
+            changed = package_changes(before[1].environment, point.environment)
+            turns.append(Turn(kind, point.image, before[1].image, number - before[0] - 1, changed))
         ever_bad = ever_bad or bad
-        last = (number, seen, bad)
+        last = (number, point, bad)
     return turns

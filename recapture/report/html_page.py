@@ -89,7 +89,7 @@ def render_html(
     places = {(record.case, record.compiler): place for place, record in enumerate(ordered)}
     longest = max((len(record.case.split("::", 1)[-1]) for record in records), default=0)
     label = CHARACTER_WIDTH * min(longest, LABEL_LENGTH) + LABEL_PADDING
-    seen = {summary.mark(record) for record in records}
+    marks = {summary.mark(record) for record in records}
     claims = _claims(records, places)
     whys = reasons(records)
     groups = _all_groups(records, whys)
@@ -111,7 +111,7 @@ def render_html(
         fits=round(label + COLUMN_WIDTH * len(compilers), 1),
         wide=round(label + WIDE_COLUMN_WIDTH * len(compilers), 1),
         share=round(COLUMNS_SHARE / max(len(compilers), 1), 2),
-        legend={mark: meaning for mark, meaning in legend().items() if mark in seen},
+        legend={mark: meaning for mark, meaning in legend().items() if mark in marks},
         suites=_suites(ordered, places, compilers),
         details=[_detail(record, whys.get(record.key), (artifacts or {}).get(record.cell)) for record in ordered],
         claims=claims,

@@ -38,6 +38,6 @@ def _inline(text: Inline) -> str:
     parts = []
     for span in spans_of(text):
         tag = _TAGS.get(span.form)
-        written = html_text(span.text)
-        parts.append(f"<{tag}>{written}</{tag}>" if tag else ends_kept(span.text, written))
+        escaped = html_text(span.text)
+        parts.append(f"<{tag}>{escaped}</{tag}>" if tag else ends_kept(span.text, escaped))
     return "".join(parts)

@@ -172,10 +172,10 @@ def claims_by_id(records: Iterable[Record]) -> dict[str, list[ClaimCell]]:
 
 def overall_status(cells: Iterable[ClaimCell]) -> ClaimStatus:
     """Return the status of a claim about several cells; cells that could not run do not count against it."""
-    seen = {cell.status for cell in cells} - {ClaimStatus.NOT_RUNNABLE}
-    if not seen:
+    statuses = {cell.status for cell in cells} - {ClaimStatus.NOT_RUNNABLE}
+    if not statuses:
         return ClaimStatus.NOT_RUNNABLE
-    return seen.pop() if len(seen) == 1 else ClaimStatus.PARTLY
+    return statuses.pop() if len(statuses) == 1 else ClaimStatus.PARTLY
 
 
 def measured(record: Record, expected: str = "") -> str:

@@ -110,10 +110,10 @@ def _print_matrix(console: Console, records: Sequence[Record]) -> bool:
     say_all(console, terminal_lines(Table(["", *numbers], rows, "lr"), gap=1))
     say(console)
     say_all(console, _filled([f"{number} {name}" for number, name in enumerate(compilers, 1)], console.width), "dim")
-    seen = {summary.mark(record) for record in records}
+    marks_shown = {summary.mark(record) for record in records}
     say_all(
         console,
-        _filled([f"{mark} {words}" for mark, words in summary.LEGEND.items() if mark in seen], console.width),
+        _filled([f"{mark} {words}" for mark, words in summary.LEGEND.items() if mark in marks_shown], console.width),
         "dim",
     )
     return True

@@ -112,13 +112,13 @@ def attempts_of(folder: Path, name: str) -> list[Attempt]:
         if not re.fullmatch(r"[0-9]{1,6}", number):
             continue
         cells = sum(map(_line_count, path.rglob(PARTIAL)))
-        told = (path / TOLD).exists()
+        was_told = (path / TOLD).exists()
         try:
             content = _FORMAT.read(path / ATTEMPT)
         except UsageError:  # cut off by what killed the attempt
-            attempts.append(Attempt(int(number), None, None, cells, told))
+            attempts.append(Attempt(int(number), None, None, cells, was_told))
         else:
-            attempts.append(Attempt(int(number), content.status, content.node, cells, told))
+            attempts.append(Attempt(int(number), content.status, content.node, cells, was_told))
     return sorted(attempts)
 
 

@@ -395,8 +395,8 @@ def operator_schema(operator: Any) -> Any:
 
 def has_names(tensor: Any) -> bool:
     """Return whether the dimensions of a tensor have names. From torch 2.13 on no tensor has them."""
-    asked = getattr(tensor, "has_names", None)
-    return asked is not None and bool(asked())
+    method = getattr(tensor, "has_names", None)
+    return method is not None and bool(method())
 
 
 def zeros_without_memory(tensor: Any) -> bool:

@@ -27,11 +27,11 @@ class CompileCounts:
 def count_compilation() -> Iterator[CompileCounts]:
     """Count what Inductor generates inside the block; the counts are complete when the block ends."""
     counts = CompileCounts()
-    written: list[int] = []
+    code_sizes: list[int] = []
 
     def hear(name: str, _about: dict[str, Any], payload: str) -> None:
         if name == "inductor_output_code":
-            written.append(code_size(payload))
+            code_sizes.append(code_size(payload))
 
     before = _kernels()
     try:
@@ -42,8 +42,8 @@ def count_compilation() -> Iterator[CompileCounts]:
         if before is not None and after is not None:
             counts.kernels = after - before
         # Without an event, this release does not tell, or nothing was generated.
-        if heard and (written or counts.kernels == 0):
-            counts.code = sum(written)
+        if heard and (code_sizes or counts.kernels == 0):
+            counts.code = sum(code_sizes)
 
 
 def code_size(text: str) -> int:

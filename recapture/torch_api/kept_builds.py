@@ -275,11 +275,11 @@ def keeping(build: Any) -> Any:
 
     @functools.wraps(build)
     def kept_build(self: Any) -> Any:
-        kept, result = _kept, []
-        if kept is None:
+        builds, result = _kept, []
+        if builds is None:
             return build(self)
         command, target = self.get_command_line(), self.get_target_file_path()
-        if kept.build(command, lambda: result.append(build(self))):
+        if builds.build(command, lambda: result.append(build(self))):
             return (b"", target) if returns_target else None
         return result[0]
 
@@ -315,16 +315,16 @@ def _answered(check: Any) -> Any:
 
     @functools.wraps(check)
     def kept_check(self: Any, code: str) -> bool:
-        kept = _kept
-        if kept is None:
+        builds = _kept
+        if builds is None:
             return bool(check(self, code))
         question = repr((str(self), self.build_arch_flags(), self.build_macro(), code))
-        if kept.has_answer(question):
+        if builds.has_answer(question):
             return True
         with _loading_in_forks():
             answer = bool(check(self, code))
         if answer:
-            kept.keep_answer(question)
+            builds.keep_answer(question)
         return answer
 
     kept_check.keeps = True  # type: ignore[attr-defined]

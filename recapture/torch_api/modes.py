@@ -85,8 +85,8 @@ def autograd_multithreading() -> bool | None:
     """Whether a backward may use several threads; None for a release of torch that does not tell."""
     import torch
 
-    asked = getattr(torch._C, "_is_multithreading_enabled", None)  # noqa: SLF001 - the public class only sets it
-    return None if asked is None else bool(asked())
+    is_enabled = getattr(torch._C, "_is_multithreading_enabled", None)  # noqa: SLF001 - the public class only sets it
+    return None if is_enabled is None else bool(is_enabled())
 
 
 def set_autograd_multithreading(value: bool | None) -> None:

@@ -103,7 +103,7 @@ def _listening(listener: logging.Handler, artifacts: Collection[str] | None = No
         yield False
         return
     level, propagate, disabled = trace_log.level, trace_log.propagate, trace_log.disabled
-    asked = vars(trace_log).get("isEnabledFor")
+    original = vars(trace_log).get("isEnabledFor")
     before = trace_log.handlers
     trace_log.addHandler(listener)
     # Where somebody else listens, nothing may be missing.
@@ -117,10 +117,10 @@ def _listening(listener: logging.Handler, artifacts: Collection[str] | None = No
     try:
         yield True
     finally:
-        if asked is None:
+        if original is None:
             vars(trace_log).pop("isEnabledFor", None)
         else:
-            trace_log.isEnabledFor = asked
+            trace_log.isEnabledFor = original
         trace_log.handlers = before if type(trace_log.handlers) is _HandlersOfArtifacts else trace_log.handlers
         trace_log.removeHandler(listener)
         trace_log.setLevel(level)

@@ -187,12 +187,12 @@ def watch_cudagraphs() -> Iterator[list[str]]:
     """Collect the reasons why CUDA graphs were not used or are slow, from torch's warnings and log."""
     import warnings
 
-    told: list[str] = []
+    reasons: list[str] = []
 
     def keep(text: str) -> None:
         text = " ".join(text.split())
-        if re.search(r"cuda ?graph", text, re.IGNORECASE) and text not in told:
-            told.append(text)
+        if re.search(r"cuda ?graph", text, re.IGNORECASE) and text not in reasons:
+            reasons.append(text)
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -218,7 +218,7 @@ def watch_cudagraphs() -> Iterator[list[str]]:
         for logger in loggers:
             logger.addHandler(listener)
         try:
-            yield told
+            yield reasons
         finally:
             for logger in loggers:
                 logger.removeHandler(listener)

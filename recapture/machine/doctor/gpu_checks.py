@@ -83,11 +83,11 @@ def libcuda(facts: Facts) -> Finding:
     if folder is not None:
         return ok(f"{library} for Triton {version}, in {folder}")
     # Where the versioned file is, a link is all that is missing.
-    seen = f" (libcuda.so.1 is in {directories[0]})" if directories else ""
+    location = f" (libcuda.so.1 is in {directories[0]})" if directories else ""
     fix = "refresh the linker's cache with ldconfig where the driver is installed"
     if library == "libcuda.so" and directories:
         fix = f"link libcuda.so to libcuda.so.1 in {directories[0]}"
-    return fault(f"no {library}, which Triton {version} links with{seen}", fix)
+    return fault(f"no {library}, which Triton {version} links with{location}", fix)
 
 
 @check(
@@ -119,13 +119,13 @@ def ptxas(facts: Facts) -> Finding:
     if version is None:
         return fault(f"{own} does not answer --version", "install the triton released with this torch")
     workers = _packaged("torch", "bin", "ptxas")
-    other = None if workers is None else _release_of(workers)
+    of_workers = None if workers is None else _release_of(workers)
     # Since Blackwell, Triton has a separate assembler, which torch does not replace.
-    if other in (None, version) or (facts.cuda.capability is not None and facts.cuda.capability >= (10, 0)):
+    if of_workers in (None, version) or (facts.cuda.capability is not None and facts.cuda.capability >= (10, 0)):
         return ok(version)
     return warning(
-        f"Triton's is {version}, that of torch's compile workers {other}: what max-autotune compiles ahead is not found"
-        " again, so that each candidate is compiled twice",
+        f"Triton's is {version}, that of torch's compile workers {of_workers}: what max-autotune compiles ahead is not"
+        " found again, so that each candidate is compiled twice",
         f"export TRITON_PTXAS_PATH={workers}",
     )
 

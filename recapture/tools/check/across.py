@@ -369,8 +369,8 @@ class CheckRuns:
     def _place(self, image: Image) -> Path:
         """Return the file of an image's answer to these words."""
         # With the current folder: the same words may name other files elsewhere.
-        asked = "\0".join([image.name, self.via, str(Path.cwd()), *self.words, *map(str, self.requirements.files)])
-        return self.folder / f"{image.name}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
+        question = "\0".join([image.name, self.via, str(Path.cwd()), *self.words, *map(str, self.requirements.files)])
+        return self.folder / f"{image.name}-{hashlib.sha256(question.encode()).hexdigest()[:16]}.json"
 
     def _key(self, image: Image) -> str:
         """Return the hash of what decides an answer: the code, the environment, and this version of recapture."""

@@ -439,10 +439,10 @@ def _if_wrong(record: Record, around: Circumstances) -> str:
         return _ON_EARLIER_CALLS
     others = tuple(difference for difference in record.differences if not KINDS[difference.kind].side_effect)
     if others and others[0] != record.differences[0]:
-        rest = msgspec.structs.replace(record, input=others[0].input, differences=others)
-        if rest.input != "example":
-            rest = msgspec.structs.replace(rest, verdict=Verdict.SPECIALIZED)
-        return f"{_SIDE_EFFECT}; {_if_wrong(rest, around)}"
+        remainder = msgspec.structs.replace(record, input=others[0].input, differences=others)
+        if remainder.input != "example":
+            remainder = msgspec.structs.replace(remainder, verdict=Verdict.SPECIALIZED)
+        return f"{_SIDE_EFFECT}; {_if_wrong(remainder, around)}"
     if around.random and kinds <= {"value"}:
         if compiler.generates_code and not around.sets_fallback_random:
             return "the code draws random numbers: torch._inductor.config.fallback_random = True gives eager's"

@@ -182,9 +182,9 @@ class _Examination:
         subject = self._subject(anew=stability == "unsteady")
         first = self._call(subject, "example", self.own.example)
         subject.start_again()
-        other = self._call(subject, "example", self.own.example, seed="another")
+        other_seed = self._call(subject, "example", self.own.example, seed="another")
         self.stability = stability
-        random = stability == "steady" and bool(compare(first, other, rules=Rules(show_values=False)).differences)
+        random = stability == "steady" and bool(compare(first, other_seed, rules=Rules(show_values=False)).differences)
         if request.train and first.gradients is None:
             self.remarks.append("--train compares no gradients: neither an input nor a parameter requires one")
         self.enter("source")

@@ -438,14 +438,14 @@ def sharing(tensors: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, dict[str,
 
     One tensor may be given twice, and two may be overlapping parts of one.
     """
-    for (path, first), (other, second) in pairwise(tensors):
+    for (path, first), (second_path, second) in pairwise(tensors):
         if first.dtype != second.dtype or first.device != second.device:
             continue
         if first.shape == second.shape:
-            yield f"{other} is {path}", {other: _same(first)}
+            yield f"{second_path} is {path}", {second_path: _same(first)}
         if first.numel() > 1 and second.numel() > 1:
             parts = _overlapping(first, second)
-            yield f"{other} overlaps {path}", {path: partial(parts, 0), other: partial(parts, 1)}
+            yield f"{second_path} overlaps {path}", {path: partial(parts, 0), second_path: partial(parts, 1)}
 
 
 def _same(tensor: Any) -> Callable[[], Any]:

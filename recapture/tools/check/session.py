@@ -403,8 +403,8 @@ def compilers_of_check(names: tuple[str, ...], request: CheckRequest) -> tuple[s
     known = builtin_compilers()
     for name in names:
         if name not in known and name != "all":
-            other = OTHER_NAMES.get(name.lower())
-            hint = f"; here it is {other!r}" if other else did_you_mean(name, known)
+            usual_name = OTHER_NAMES.get(name.lower())
+            hint = f"; here it is {usual_name!r}" if usual_name else did_you_mean(name, known)
             raise UsageError(f"unknown compiler {name!r}{hint}")
     if "all" in names:
         chosen = [name for name, compiler in known.items() if not compiler.optional]

@@ -80,12 +80,12 @@ def variants(
     if steps:
         later = {f"step {step}": partial(changed, args, partial(shifted, step)) for step in range(2, steps + 1)}
         return later | dict(_all_changed(args, [*batches(tensors, ())][:2])) | dict(_sharing(args, tensors))
-    asked: list[tuple[str, Change]] = []
-    asked += [(value, partial(with_first, float(value))) for value in (("nan", "inf", "-inf") if nonfinite else ())]
-    asked += [(f"dtype={name}", partial(cast, name)) for name in dtypes]
+    requested: list[tuple[str, Change]] = []
+    requested += [(value, partial(with_first, float(value))) for value in (("nan", "inf", "-inf") if nonfinite else ())]
+    requested += [(f"dtype={name}", partial(cast, name)) for name in dtypes]
     first = [*batches(tensors, ()), *values(careful)]
     groups = [
-        _all_changed(args, asked),
+        _all_changed(args, requested),
         _all_changed(args, at_sizes(tensors, compared)),
         _all_changed(args, first[3:]),
         _all_changed(args, integers(probes)) if any(_is_integer(tensor) for _, tensor in tensors) else (),
@@ -178,13 +178,13 @@ def _pairs_of_numbers(args: tuple[Any, ...]) -> Iterator[tuple[str, Factory]]:
     Python gives a complex number for a root of a negative one, and takes the sign of a remainder from the divisor.
     """
     numbers = [(path, value) for path, value in plain_values(args, "args") if type(value) in (int, float)]
-    for (path, first), (other, second) in list(combinations(numbers, 2))[:MOST_PAIRS]:
+    for (path, first), (second_path, second) in list(combinations(numbers, 2))[:MOST_PAIRS]:
         for one_value, other_value in ((-8, 0.5), (-7, 3), (7, -3)):
             pair = _of_kind(first, one_value), _of_kind(second, other_value)
             if None not in pair:
                 yield (
-                    f"{path}={pair[0]!r}, {other}={pair[1]!r}",
-                    partial(_put_both, args, {path: pair[0], other: pair[1]}),
+                    f"{path}={pair[0]!r}, {second_path}={pair[1]!r}",
+                    partial(_put_both, args, {path: pair[0], second_path: pair[1]}),
                 )
 
 

@@ -193,11 +193,11 @@ def _failure(record: Record) -> tuple[object, ...]:
     It excludes the numbers in a difference's detail, which change with every kernel, the reason of a timeout or an
     out-of-memory error, which is only the limit, and the input of a timeout, which depends on how busy the machine is.
     """
-    seen = Counter(map(identity, record.differences))  # in any order: records of older versions have their own
+    counts = Counter(map(identity, record.differences))  # in any order: records of older versions have their own
     error = (record.error.type, record.error.fingerprint) if record.error else None
     signal = record.reason if record.verdict is Verdict.CRASH else None
     label = None if record.verdict is Verdict.TIMEOUT else record.input
-    return (record.verdict, record.phase, label, error, signal, seen)
+    return (record.verdict, record.phase, label, error, signal, counts)
 
 
 def _key(record: Record, renamed: dict[str, str], *, with_device: bool) -> CellKey:
@@ -256,9 +256,9 @@ def _not_asked(results: Results, keys: Iterable[CellKey]) -> Callable[[CellKey],
     ):
         return lambda _key: False
     cases = {key[0] for key in keys}
-    ran = Counter(summary.suite_of(case) for case in cases)
+    cases_of_suite = Counter(summary.suite_of(case) for case in cases)
     # A suite of which every case ran was selected as a whole: a case of it that is missing no longer exists.
-    whole = {suite.name for suite in environment.suites if suite.cases == ran[suite.name]}
+    whole = {suite.name for suite in environment.suites if suite.cases == cases_of_suite[suite.name]}
     return lambda key: key[0] in cases or summary.suite_of(key[0]) not in whole
 
 

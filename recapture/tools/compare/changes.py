@@ -322,9 +322,9 @@ def matching_changes(changes: Diff, name: str) -> int:
         number += len(changes.eager.beyond_rounding)
     costs = COSTS_FAIL_ON.get(name)
     number += sum(any(cost.category == costs for cost in change.costs) for change in changes.speeds)
-    asked = FAIL_ON.get(name)
-    if asked is not None:
-        number += sum(asked(category, change) for category, members in changes.categories() for change in members)
+    is_counted = FAIL_ON.get(name)
+    if is_counted is not None:
+        number += sum(is_counted(category, change) for category, members in changes.categories() for change in members)
     return number
 
 

@@ -120,17 +120,17 @@ def _steps(steps: Sequence[Diff]) -> Iterator[Block]:
     """Yield the number of regressions, and of changed cells of each category, for each of several diffs."""
     if len(steps) == 1:
         return
-    seen = [name for name in CATEGORIES if any(getattr(changes, name) for changes in steps)]
+    categories = [name for name in CATEGORIES if any(getattr(changes, name) for changes in steps)]
     rows: list[list[Inline]] = [
         [
             f"{changes.old.image} → {changes.new.image}",
             str(matching_changes(changes, "regression")),
-            *(str(len(getattr(changes, name))) for name in seen),
+            *(str(len(getattr(changes, name))) for name in categories),
         ]
         for changes in steps
     ]
     yield Heading("From one to the next", 1)
-    yield Table(["", "regressions", *map(_words, seen)], rows, "l" + "r" * (len(seen) + 1))
+    yield Table(["", "regressions", *map(_words, categories)], rows, "l" + "r" * (len(categories) + 1))
 
 
 def _title(changes: Diff) -> Block:
@@ -327,9 +327,9 @@ def _category(name: str, members: tuple[Change, ...], eager: EagerDiff | None) -
     )
     heading = f"{_words(name).capitalize()}: {len(members)}{worse} ({CATEGORIES[name]})"
     yield Heading(heading, style=_HEADING_STYLES.get(name, "bold"))
-    told, alike = told_apart(name, members)
-    if told:
-        yield Table(["case", "compilers", "old", "new", "why"], _rows(name, told, eager), terminal="groups")
+    individual, alike = told_apart(name, members)
+    if individual:
+        yield Table(["case", "compilers", "old", "new", "why"], _rows(name, individual, eager), terminal="groups")
     if lines := changed_alike(name, alike):
         yield Items([Item(line, style="dim") for line in lines])
 
@@ -503,7 +503,7 @@ def told_apart(category: str, members: tuple[Change, ...]) -> tuple[list[Change]
 
     The latter are failures that only changed the wording of their message, and a change of notes that many cells share.
     """
-    told: list[Change] = []
+    individual: list[Change] = []
     alike: list[Change] = []
     notes = Counter(map(_notes_that_changed, members)) if category == "noted_differently" else Counter()
     for change in members:
@@ -511,8 +511,8 @@ def told_apart(category: str, members: tuple[Change, ...]) -> tuple[list[Change]
             category == "failing_differently" and change.old and change.new and only_wording(change.old, change.new)
         )
         shared = category == "noted_differently" and notes[_notes_that_changed(change)] > MOST_ALIKE
-        (alike if wording or shared else told).append(change)
-    return told, alike
+        (alike if wording or shared else individual).append(change)
+    return individual, alike
 
 
 def changed_alike(category: str, members: Iterable[Change]) -> list[str]:

@@ -74,8 +74,8 @@ class IssueRow:
     @property
     def at_both_ends(self) -> bool:
         """Whether the issue's cells ran on the releases at both ends of its documented range."""
-        ran = {entry.torch.split("+")[0] for entry in self.entries if entry.measured not in UNTRIED}
-        return self.ends is not None and set(self.ends) <= ran
+        releases_run = {entry.torch.split("+")[0] for entry in self.entries if entry.measured not in UNTRIED}
+        return self.ends is not None and set(self.ends) <= releases_run
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,10 @@ def _measured(issue: KnownIssue, recorded: Sequence[Record | None]) -> Measured:
     if silent:
         kinds = {difference.kind for record in silent for difference in record.differences}
         return "wrong" if issue.compares in kinds else "wrong otherwise"
-    ran = [record for record in records if record.verdict not in NOT_RUN]
-    if not ran:
+    tried = [record for record in records if record.verdict not in NOT_RUN]
+    if not tried:
         return "not run"
-    if all(_is_right(issue, record) for record in ran):
+    if all(_is_right(issue, record) for record in tried):
         return "right"
     return "fails"
 

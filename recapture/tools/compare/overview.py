@@ -268,13 +268,16 @@ def _tables(view: Overview) -> Iterator[tuple[str, Table]]:
         if rows:
             yield title, Table(["kind", *heads], rows, columns)
     if view.steps:
-        seen = [name for name in CATEGORIES if any(step.changes.get(name) for step in view.steps)]
+        categories = [name for name in CATEGORIES if any(step.changes.get(name) for step in view.steps)]
         rows = [
-            [f"{was} → {now}", *(str(len(step.changes.get(name, ()))) for name in seen)]
+            [f"{was} → {now}", *(str(len(step.changes.get(name, ()))) for name in categories)]
             for (was, now), step in zip(itertools.pairwise(heads), view.steps, strict=True)
         ]
-        if seen:
-            yield "From one release to the next", Table(["", *map(_words, seen)], rows, "l" + "r" * len(seen))
+        if categories:
+            yield (
+                "From one release to the next",
+                Table(["", *map(_words, categories)], rows, "l" + "r" * len(categories)),
+            )
     ids = sorted({name for release in view.releases for name in release.claims}, key=summary.natural_key)
     if ids:
         rows = [

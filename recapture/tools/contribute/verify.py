@@ -209,8 +209,8 @@ def _cells(results: Results, others: Sequence[Results]) -> Iterator[Problem]:
             (record.case, record.compiler) for record in other.records if record.case.partition("::")[0] in suites
         }
         # A compiler that was not asked for is no gap; a cell of one that was is.
-        asked = {compiler for _, compiler in recorded}
-        missing = sorted(cell for cell in expected - recorded if cell[1] in asked)
+        compilers_recorded = {compiler for _, compiler in recorded}
+        missing = sorted(cell for cell in expected - recorded if cell[1] in compilers_recorded)
         if missing:
             names = [CellKey(case, compiler, "") for case, compiler in missing]
             yield Problem(
@@ -291,13 +291,13 @@ def _settled(results: Results, others: Sequence[Results]) -> Iterator[Problem]:
                 verdicts[record.case, record.compiler][release] = record.verdict
                 ends[record.case, record.compiler].add(record.verdict)
     settled = {cell for cell, values in ends.items() if len(values) == 1 and len(verdicts[cell]) >= SETTLED_RELEASES}
-    here = [record for record in results.records if (record.case, record.compiler) in settled]
-    here = [record for record in here if record.verdict not in NOT_RUN]
-    odd = [record.key for record in here if {record.verdict} != ends[record.case, record.compiler]]
-    if len(here) >= FEWEST_SETTLED and len(odd) > MOST_UNSETTLED * len(here):
+    checked = [record for record in results.records if (record.case, record.compiler) in settled]
+    checked = [record for record in checked if record.verdict not in NOT_RUN]
+    odd = [record.key for record in checked if {record.verdict} != ends[record.case, record.compiler]]
+    if len(checked) >= FEWEST_SETTLED and len(odd) > MOST_UNSETTLED * len(checked):
         yield Problem(
             "implausible",
-            f"{len(odd)} of {len(here)} cells that end alike on every recorded release end otherwise: {_some(odd)}",
+            f"{len(odd)} of {len(checked)} cells that end alike on every recorded release end otherwise: {_some(odd)}",
         )
 
 

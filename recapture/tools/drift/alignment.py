@@ -90,11 +90,11 @@ def _differ_next(pairs: Sequence[tuple[range, range]], old: Sequence[Operator], 
 
 def _from_outside(calls: Sequence[Operator]) -> set[str]:
     """Return what a group of operators takes that none of them has made."""
-    made: set[str] = set()
+    outputs: set[str] = set()
     outside: set[str] = set()
     for call in calls:
-        outside |= set(call.takes) - made
-        made |= set(call.gives)
+        outside |= set(call.takes) - outputs
+        outputs |= set(call.gives)
     return outside
 
 

@@ -57,9 +57,9 @@ def train(task: Task, training: Training, side: Side, rank: int = 0) -> Trained:
     for seed in range(1, NOISY_RUNS + 1):
         with perturbed(seed):
             noisy = _run(task, training, side, rank)
-        for number, (step, other) in enumerate(zip(trained.steps, noisy.steps, strict=False)):
+        for number, (step, noisy_step) in enumerate(zip(trained.steps, noisy.steps, strict=False)):
             for name, (_, numbers) in step.tensors.items():
-                apart = distance(numbers, other.tensors.get(name, ("", ()))[1])
+                apart = distance(numbers, noisy_step.tensors.get(name, ("", ()))[1])
                 spreads[number][name] = max(spreads[number].get(name, 0.0), apart)
     steps = (msgspec.structs.replace(step, spread=spread) for step, spread in zip(trained.steps, spreads, strict=True))
     return msgspec.structs.replace(trained, steps=tuple(steps))
@@ -154,8 +154,8 @@ def optimizer_of(task: Task, training: Training, module: Any) -> tuple[Any, Any]
         return torch.optim.SGD(parameters, lr=training.rate, momentum=MOMENTUM), None
     if training.optimizer == "adamw":
         return torch.optim.AdamW(parameters, lr=training.rate), None
-    made = _own(task, training.optimizer)(module)
-    optimizer, scheduler = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    built = _own(task, training.optimizer)(module)
+    optimizer, scheduler = built if isinstance(built, tuple) and len(built) == 2 else (built, None)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TargetError(f"{training.optimizer[1]} returns no optimizer, but {type(optimizer).__name__}")
     return optimizer, scheduler

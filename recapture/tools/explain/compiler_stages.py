@@ -73,10 +73,10 @@ def shortest_prefix(
 
 def _next_place(prefixes: Sequence[StagePrefix], low: int, high: int, error: str, known: Collection[str]) -> int:
     """Return the prefix to try: one that is known, the one that an error's type points at, or the middle."""
-    there = [place for place in range(low, high) if prefixes[place].backend in known]
+    known_places = [place for place in range(low, high) if prefixes[place].backend in known]
     # They cost nothing. The middle one divides what is left best.
-    if there:
-        return there[len(there) // 2]
+    if known_places:
+        return known_places[len(known_places) // 2]
     # Dynamo raises its own exceptions before a backend is called, but wraps those of a backend in
     # BackendCompilerFailed.
     if error.startswith("torch._dynamo.exc.") and not error.endswith("BackendCompilerFailed"):

@@ -69,10 +69,10 @@ def explain_cells(
         folders = {}
         for record in summary.selected if options.debug else ():
             suite, _, case = record.case.partition("::")
-            written = artifacts_folder(place / ARTIFACTS, suite, case, record.compiler)
-            if written.is_dir():
-                remove_secrets(written)
-                folders[record.cell] = _keep(written, artifacts_folder(artifacts, suite, case, record.compiler))
+            source = artifacts_folder(place / ARTIFACTS, suite, case, record.compiler)
+            if source.is_dir():
+                remove_secrets(source)
+                folders[record.cell] = _keep(source, artifacts_folder(artifacts, suite, case, record.compiler))
         return summary, folders
 
 
@@ -103,7 +103,7 @@ def _public_setting(setting: re.Match[str]) -> str:
     return setting[0] if public else f"# {setting['name']} was set"
 
 
-def _keep(written: Path, folder: Path) -> Path:
+def _keep(source: Path, folder: Path) -> Path:
     """Move a folder of artifacts to its place; an older one there is replaced. Returns the place."""
     import shutil
 
@@ -114,7 +114,7 @@ def _keep(written: Path, folder: Path) -> Path:
             shutil.rmtree(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         # Not renamed: the temporary folder may be on another file system.
-        shutil.copytree(written, folder, symlinks=True)
+        shutil.copytree(source, folder, symlinks=True)
     except OSError as error:
         raise EnvironmentUnfitError(f"cannot write {folder}: {error.strerror}") from None
     return folder

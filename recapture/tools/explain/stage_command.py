@@ -62,9 +62,9 @@ def stage_command(context: click.Context, options: StageOptions, where: ImageOpt
         if number:
             say(console)
         print_searched_cell(console, cell)
-    seen = {cell.record.cell for cell in searched}
+    searched_cells = {cell.record.cell for cell in searched}
     for record in summary.selected:
-        if record.cell not in seen:
+        if record.cell not in searched_cells:
             why = "no stage is guilty" if record.verdict in RIGHT else "it says nothing about the compiler"
             say(console, f"{record.cell}: {record.verdict}, {why}")
     return 0

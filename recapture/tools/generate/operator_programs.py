@@ -150,17 +150,17 @@ def _chosen(
             return
     pairs = list(zip_longest(*drawn))
     random.Random(f"{request.seed}/{request.operator}").shuffle(pairs)  # noqa: S311 - no secret
-    seen: set[tuple[Any, ...]] = set()
+    structures: set[tuple[Any, ...]] = set()
     for sample, other in pairs:
-        if len(seen) == request.samples:
+        if len(structures) == request.samples:
             return
-        written = None if sample is None else _written(entry, sample, reasons)
-        if written is None or written[0].structure in seen:
+        as_source = None if sample is None else _written(entry, sample, reasons)
+        if as_source is None or as_source[0].structure in structures:
             continue
-        seen.add(written[0].structure)
+        structures.add(as_source[0].structure)
         held_out = None if other is None else _written(entry, other, [])
-        alike = held_out is not None and held_out[0].structure == written[0].structure
-        yield written[0], held_out[0] if held_out is not None and alike else None, written[1]
+        alike = held_out is not None and held_out[0].structure == as_source[0].structure
+        yield as_source[0], held_out[0] if held_out is not None and alike else None, as_source[1]
 
 
 def _written(entry: Any, sample: OperatorSample, reasons: list[str]) -> tuple[WrittenSample, Any] | None:
@@ -213,10 +213,10 @@ def _gives_alike(call: str, tensors: dict[str, Any], result: Any) -> bool:
     seed_everything()
     copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     try:
-        other = eval(call, {"torch": torch, "inf": inf, "nan": nan}, copies)  # noqa: S307 - written above
+        repeated = eval(call, {"torch": torch, "inf": inf, "nan": nan}, copies)  # noqa: S307 - written above
     except Exception:
         return False
-    return _forms_of(other) == _forms_of(result)
+    return _forms_of(repeated) == _forms_of(result)
 
 
 def _forms_of(result: Any) -> list[Any]:

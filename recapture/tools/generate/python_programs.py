@@ -178,7 +178,7 @@ def _case(name: str, lines: list[str], inputs: list[tuple[int, int, int]], opera
         for seed, rows, number in inputs
     ]
     example, *held_out = [f"lambda: ({text})" for text in arguments]
-    head = ["@case(", f"    example={example},", "    held_out=[", *(f"        {made}," for made in held_out), "    ],"]
+    head = ["@case(", f"    example={example},", "    held_out=[", *(f"        {make}," for make in held_out), "    ],"]
     if original:
         head.append(f"    rewrite_of={original},")
     return "\n".join([*head, ")", f"def {name}(x, y, n):", *(f"    {line}" for line in lines)])

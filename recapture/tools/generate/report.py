@@ -146,7 +146,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 def facts_of(generation: Generation) -> Facts:
     """Return the facts of a generation."""
     suites = generation.suites.values()
-    made = [(suite, program) for suite in suites for program in suite.programs]
+    generated = [(suite, program) for suite in suites for program in suite.programs]
     verdicts: dict[str, Counter[str]] = {name: Counter() for name in generation.compilers}
     for record in generation.records.values():
         verdicts[record.compiler][str(record.verdict)] += 1
@@ -156,21 +156,21 @@ def facts_of(generation: Generation) -> Facts:
         seconds=round(generation.seconds, 1),
         compilers=generation.compilers,
         operators=sum(bool(suite.programs) for suite in suites),
-        programs=sum(program.refused is None for _, program in made),
+        programs=sum(program.refused is None for _, program in generated),
         planned=generation.planned,
         cells=len(generation.records),
         verdicts={name: dict(counts.most_common()) for name, counts in verdicts.items()},
         forms=tuple(
             FormCount(
                 form,
-                sum(program.form == form for _, program in made),
-                len({suite.subject for suite, program in made if program.form == form}),
-                sum(program.form == form and program.refused is not None for _, program in made),
+                sum(program.form == form for _, program in generated),
+                len({suite.subject for suite, program in generated if program.form == form}),
+                sum(program.form == form and program.refused is not None for _, program in generated),
             )
-            for form in dict.fromkeys(program.form for _, program in made)
+            for form in dict.fromkeys(program.form for _, program in generated)
         ),
-        steps=_steps([program for _, program in made if program.form == ORIGINAL]),
-        rewrites=dict(Counter(rewrite for _, program in made for rewrite in program.rewrites).most_common()),
+        steps=_steps([program for _, program in generated if program.form == ORIGINAL]),
+        rewrites=dict(Counter(rewrite for _, program in generated for rewrite in program.rewrites).most_common()),
         spellings=pair_counts(generation.records.values(), generation.compilers),
         without_programs={suite.subject: suite.lacking for suite in suites if suite.lacking is not None},
         never_accepted=tuple(

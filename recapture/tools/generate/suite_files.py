@@ -60,10 +60,10 @@ def refusal(text: str) -> str | None:
     sys.modules[module.__name__] = module  # where dataclasses look for the names of their annotations
     try:
         exec(compile(text, f"{module.__name__}.py", "exec"), namespace)  # noqa: S102 - written by this tool
-        for made in namespace[CASES_ATTRIBUTE]:
-            for _, make in made.inputs():
+        for declared in namespace[CASES_ATTRIBUTE]:
+            for _, make in declared.inputs():
                 seed_everything()
-                _backward(made.target(*make()))
+                _backward(declared.target(*make()))
     except Exception as error:
         return short(error)
     return None

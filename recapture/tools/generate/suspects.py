@@ -27,15 +27,15 @@ def suspects(suites: Iterable[GeneratedSuite], records: Iterable[Record]) -> dic
         for suite in suites
         for program in suite.programs
     }
-    ran: Counter[tuple[str, bool]] = Counter()
+    totals: Counter[tuple[str, bool]] = Counter()
     failed: Counter[tuple[str, bool]] = Counter()
     for record in records:
         if record.compiler != EAGER:
             names = {(name, record.case.endswith(SECOND)) for name in steps[record.case]}
-            ran.update(names)
+            totals.update(names)
             failed.update(names if record.verdict not in RIGHT else ())
     return {
-        case: max(names, key=lambda name: (lowest_share(failed[name, second], ran[name, second]), name))
+        case: max(names, key=lambda name: (lowest_share(failed[name, second], totals[name, second]), name))
         for case, names in steps.items()
         for second in [case.endswith(SECOND)]
     }

@@ -146,9 +146,9 @@ def _defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Mapping[str, 
     for argument in (*arguments, *function.args.kwonlyargs):
         if argument.annotation is not None and _OPTIONAL.search(ast.unparse(argument.annotation)):
             values[argument.arg] = None
-    given = [*zip(reversed(arguments), reversed(function.args.defaults))]  # noqa: B905 - the last have defaults
-    given += [pair for pair in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if pair[1]]  # type: ignore[misc]
-    for argument, default in given:
+    pairs = [*zip(reversed(arguments), reversed(function.args.defaults))]  # noqa: B905 - the last have defaults
+    pairs += [pair for pair in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if pair[1]]  # type: ignore[misc]
+    for argument, default in pairs:
         if isinstance(default, ast.Constant):
             values[argument.arg] = default.value
         else:

@@ -173,7 +173,7 @@ def _strips(
     for index, release in enumerate(releases):
         for cell, row in by_release.get(release, {}).items():
             rows[cell][index] = row
-    said: dict[int, tuple[str, str, tuple[str, ...]]] = {}  # by the record: releases share most of them
+    described: dict[int, tuple[str, str, tuple[str, ...]]] = {}  # by the record: releases share most of them
     strips = {}
     for cell in sorted(rows):
         marks, runs = [], []
@@ -183,9 +183,9 @@ def _strips(
             if record is None:
                 marks.append(data.NOT_RECORDED)
                 continue
-            if id(record) not in said:
-                said[id(record)] = (_mark(record), text_of(record), tuple(kinds_of(record.differences)))
-            letter, text, kinds = said[id(record)]
+            if id(record) not in described:
+                described[id(record)] = (_mark(record), text_of(record), tuple(kinds_of(record.differences)))
+            letter, text, kinds = described[id(record)]
             marks.append(letter)
             now = (texts.place(text), kinds)
             if now != last:
@@ -246,10 +246,10 @@ def _message(message: str) -> str:
 
 def _environments(results: Sequence[Results], columns: Columns) -> Iterator[data.Environment]:
     for folder in results:
-        shown = not twin(folder.image)
+        in_strips = not twin(folder.image)
         facts = comparable(folder.environment)
         differs = {}
-        if not shown:
+        if not in_strips:
             strips = columns.get(folder.capability, {}).get(_release(folder), {})
             for other in folder.records:
                 beside = strips.get((other.case, other.compiler))
@@ -264,7 +264,7 @@ def _environments(results: Sequence[Results], columns: Columns) -> Iterator[data
             packages={name: facts[name] for name in PACKAGES if name in facts},
             hardware=facts.get("GPU", facts.get("CPU")),
             bare=is_bare(folder.image),
-            in_strips=shown,
+            in_strips=in_strips,
             differs=differs,
         )
 
@@ -432,14 +432,14 @@ def _measured(issue: KnownIssue, records: Sequence[Record]) -> str:
     if "silently wrong" in groups:
         kinds = {difference.kind for record in records for difference in record.differences}
         return "w" if issue.compares in kinds else "o"
-    ran = [record for record in records if record.verdict.facts.group != "not run"]
-    if not ran:
+    tried = [record for record in records if record.verdict.facts.group != "not run"]
+    if not tried:
         return "-"
     # A lost check is back where the call raises, whatever the exception.
     checks = issue.compares == "exception"
     right = all(
         record.verdict.facts.group == "right" or (checks and record.verdict is Verdict.ERROR and record.phase == "call")
-        for record in ran
+        for record in tried
     )
     return "r" if right else "e"
 

@@ -428,18 +428,18 @@ class Builder:
                 cases=present,
                 verdicts={
                     capability: [
-                        (release, said, seen)
-                        for release, said, seen in zip(data.releases, issue.documented, letters, strict=True)
+                        (release, documented, letter)
+                        for release, documented, letter in zip(data.releases, issue.documented, letters, strict=True)
                     ]
                     for capability, letters in issue.measured.items()
                     if set(letters) != {NOT_RECORDED}
                 },
                 phrases={
-                    cell: said
+                    cell: words
                     for cell in issue.cells
                     for name, _, compiler in [cell.rpartition("::")]
                     if name in data.cases and "cpu" in data.cases[name].cells.get(compiler, {})
-                    for said in [phrase(data, data.cases[name].cells[compiler]["cpu"].marks)]
+                    for words in [phrase(data, data.cases[name].cells[compiler]["cpu"].marks)]
                 },
             )
         yield self._page("issues.html", "issues.html.j2", title="Known issues")

@@ -39,8 +39,8 @@ def cells_for_script(site: Site) -> dict[str, Any]:
                 strips.setdefault(by_capability[capability].marks, len(strips)) if capability in by_capability else -1
                 for capability in data.capabilities
             ]
-            seen = {kind for strip in by_capability.values() for run in strip.runs for kind in run.kinds}
-            mask = sum(1 << kinds.index(kind) for kind in seen)
+            kinds_of_cell = {kind for strip in by_capability.values() for run in strip.runs for kind in run.kinds}
+            mask = sum(1 << kinds.index(kind) for kind in kinds_of_cell)
             threads = any(not names or compiler in names for names in case.threads.values())
             row.append([compilers.index(compiler), places, mask, int(threads)])
         cells.append(row)
@@ -81,8 +81,8 @@ def _pages(site: Site) -> Iterator[tuple[str, str, str, str, str]]:
         short = release.rpartition(".")[0]
         yield "release", release, f"releases/{release}.html", "What this release changed", f"{short} upgrade release"
     for old, new in site.upgrades:
-        both = f"{old.rpartition('.')[0]} {new.rpartition('.')[0]} {old} {new} upgrade diff"
-        yield "upgrade", f"{old} → {new}", f"upgrades/{old}-{new}.html", "Every cell that changed", both
+        search_words = f"{old.rpartition('.')[0]} {new.rpartition('.')[0]} {old} {new} upgrade diff"
+        yield "upgrade", f"{old} → {new}", f"upgrades/{old}-{new}.html", "Every cell that changed", search_words
     for name, compiler in data.compilers.items():
         yield "compiler", name, f"compilers/{slug(name)}.html", compiler.sentence, compiler.family
     for workload in dict.fromkeys(speed.workload for speed in data.speeds):
@@ -97,7 +97,7 @@ def messages_for_script(data: Data) -> list[list[Any]]:
     index of the first release; the last item is the number of all places.
     """
     compilers = list(data.compilers)
-    seen: dict[str, list[Any]] = {}
+    entries: dict[str, list[Any]] = {}
     for index, case in enumerate(data.cases.values()):
         for compiler, strips in case.cells.items():
             for strip in strips.values():
@@ -105,8 +105,8 @@ def messages_for_script(data: Data) -> list[list[Any]]:
                     if run.text is None or run.kinds:
                         continue
                     text = data.texts[run.text]
-                    entry = seen.setdefault(_VARIABLE.sub("#", text), [shorten(text, LONGEST), [], 0])
+                    entry = entries.setdefault(_VARIABLE.sub("#", text), [shorten(text, LONGEST), [], 0])
                     entry[2] += 1
                     if len(entry[1]) < MOST_PLACES and all(place[0] != index for place in entry[1]):
                         entry[1].append([index, compilers.index(compiler), run.at])
-    return list(seen.values())
+    return list(entries.values())

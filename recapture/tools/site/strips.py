@@ -124,8 +124,8 @@ def in_short(data: Data, strips: dict[str, str]) -> list[InShort]:
     """Return what the strips of some compilers amount to, the worst first; the same words make one line."""
     lines: dict[Phrase, list[str]] = {}
     for compiler, marks in strips.items():
-        said = phrase(data, marks)
-        if said is not None:
-            lines.setdefault(said, []).append(compiler)
+        meaning = phrase(data, marks)
+        if meaning is not None:
+            lines.setdefault(meaning, []).append(compiler)
     ordered = sorted(lines.items(), key=lambda item: (WORST_FIRST.index(item[0].tone), -len(item[1]), item[0].words))
-    return [InShort(said.tone, said.words, tuple(names)) for said, names in ordered]
+    return [InShort(meaning.tone, meaning.words, tuple(names)) for meaning, names in ordered]

@@ -135,15 +135,15 @@ class Site:
 
     def columns(self, strips: Iterable[Mapping[str, Strip]]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
         """Return the capabilities of some strips, with their hardware and the releases that are recorded on them."""
-        seen: dict[str, set[int]] = {}
+        releases_on: dict[str, set[int]] = {}
         for by_capability in strips:
             for capability, strip in by_capability.items():
                 recorded = {index for index, mark in enumerate(strip.marks) if mark != NOT_RECORDED}
-                seen.setdefault(capability, set()).update(recorded)
+                releases_on.setdefault(capability, set()).update(recorded)
         return tuple(
-            (capability, self.hardware.get(capability, ""), tuple(sorted(seen[capability])))
+            (capability, self.hardware.get(capability, ""), tuple(sorted(releases_on[capability])))
             for capability in self.data.capabilities
-            if seen.get(capability)
+            if releases_on.get(capability)
         )
 
     def table_of_case(self, name: str) -> Table:

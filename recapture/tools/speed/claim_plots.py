@@ -129,16 +129,16 @@ def _marks(history: ClaimHistory, down: Callable[[float], float]) -> Iterator[st
             line = lines.index(point.line)
             across = f"{middle + step * 0.7 * ((line + 0.5) / len(lines) - 0.5):.1f}"
             colour = COLOURS.get(point.status, "#666")
-            said = escape(f"torch {release}, {point.line}: {point.status}")
+            title = escape(f"torch {release}, {point.line}: {point.status}")
             if point.speedup is None:
                 yield f'<text x="{across}" y="{HEIGHT - BOTTOM - 4}" text-anchor="middle" fill="{colour}">'
-                yield f"×<title>{said}</title></text>"
+                yield f"×<title>{title}</title></text>"
                 continue
             ratio, least, most = point.speedup
             yield (
                 f'<line x1="{across}" x2="{across}" y1="{down(least)}" y2="{down(most)}" stroke="{colour}" '
                 f'stroke-width="2"/><text x="{across}" y="{down(ratio) + 4}" text-anchor="middle" fill="{colour}">'
-                f"{MARKS[line % len(MARKS)]}<title>{said}, {escape(ratio_text(point.speedup))}</title></text>"
+                f"{MARKS[line % len(MARKS)]}<title>{title}, {escape(ratio_text(point.speedup))}</title></text>"
             )
 
 

@@ -107,25 +107,25 @@ class GpuSampler:
         if uuid is None:
             return cpu
         # NVML's UUID has the prefix GPU-, which torch's lacks.
-        seen = [sample for sample in self._samples if window[0] <= sample.at <= window[1] and uuid in sample.uuid]
-        if not seen:
+        in_window = [sample for sample in self._samples if window[0] <= sample.at <= window[1] and uuid in sample.uuid]
+        if not in_window:
             return cpu
-        known_reasons = [sample.reasons for sample in seen if sample.reasons is not None]
+        known_reasons = [sample.reasons for sample in in_window if sample.reasons is not None]
         shares = {
             # As a share, so that a reason that held for a moment weighs little.
             name: sum(bool(reasons & bit) for reasons in known_reasons) / len(known_reasons)
             for bit, name in THROTTLE.items()
             if known_reasons
         }
-        processes = [sample.processes for sample in seen if sample.processes is not None]
+        processes = [sample.processes for sample in in_window if sample.processes is not None]
         return msgspec.structs.replace(
             cpu,
-            sm_clock=_spread([sample.sm for sample in seen]),
-            memory_clock=_spread([sample.memory for sample in seen]),
-            temperature=_spread([sample.temperature for sample in seen]),
-            power=_spread([sample.power for sample in seen]),
+            sm_clock=_spread([sample.sm for sample in in_window]),
+            memory_clock=_spread([sample.memory for sample in in_window]),
+            temperature=_spread([sample.temperature for sample in in_window]),
+            power=_spread([sample.power for sample in in_window]),
             throttled={name: round(share, 3) for name, share in shares.items() if share},
-            samples=len(seen),
+            samples=len(in_window),
             # One of the processes is the timed one.
             others=max(0, max(processes) - 1) if processes else None,
         )

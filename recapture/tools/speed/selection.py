@@ -260,16 +260,16 @@ def _described(pool: WorkerPool, spec: ModelSpec) -> list[WorkloadInfo]:
 
 def choose(infos: list[WorkloadInfo], options: BenchOptions) -> list[WorkloadInfo]:
     """Return the requested workloads; raise UsageError for an unknown workload or a broken named file."""
-    asked = set(_files(options))
+    named_files = set(_files(options))
     for info in infos:
         # A broken file that nobody named is left out, with a warning.
-        if info.error is not None and (info.spec.path is None or Path(info.spec.path) in asked):
+        if info.error is not None and (info.spec.path is None or Path(info.spec.path) in named_files):
             where = f"workload file {Path(info.spec.path).name!r}: " if info.spec.path else ""
             raise UsageError(f"{where}{info.error}")
     usable = [info for info in infos if info.error is None]
-    seen: dict[str, WorkloadInfo] = {}
+    by_name: dict[str, WorkloadInfo] = {}
     for info in usable:
-        if seen.setdefault(info.spec.name, info) is not info:
+        if by_name.setdefault(info.spec.name, info) is not info:
             raise UsageError(f"two workloads are named {info.spec.name!r}")
     for address in _addresses(options):
         known = [info.spec.name for info in usable if address.path is None or info.spec.path == str(address.path)]

@@ -113,10 +113,10 @@ def copied(tree: ast.Module, change: Callable[[list[ast.AST]], object]) -> ast.M
 
     None if the change returns False, or if the result is no valid syntax tree.
     """
-    other = copy.deepcopy(tree)
-    if change(list(ast.walk(other))) is False:
+    changed_tree = copy.deepcopy(tree)
+    if change(list(ast.walk(changed_tree))) is False:
         return None
-    return ast.fix_missing_locations(other)
+    return ast.fix_missing_locations(changed_tree)
 
 
 def text_of(tree: ast.Module) -> str:

@@ -200,9 +200,11 @@ class SuitePrinter:
         parts = self._parts(name, *([compiler.function_name] if own else []))
         source = _closure_of(compiler.function.__code__.co_filename, compiler.function_name)
         if not own:
-            both = sorted(_defined(parts.code.body, imports=False) & _defined(source.body, imports=False))
-            if both:
-                raise UsageError(f"{address!r} cannot be printed: its case and its compiler both define {both[0]!r}")
+            defined_twice = sorted(_defined(parts.code.body, imports=False) & _defined(source.body, imports=False))
+            if defined_twice:
+                raise UsageError(
+                    f"{address!r} cannot be printed: its case and its compiler both define {defined_twice[0]!r}"
+                )
         taken = _defined(parts.code.body) | _defined(source.body)
         title = ": ".join(filter(None, [f"{address} on {device}", _summary(parts.case)]))
         try:

@@ -158,8 +158,8 @@ def user_code(text: str, module: ModuleType, loaded: LoadedCode) -> UserCode:
 
 def neighbours(text: str, module: ModuleType, loaded: LoadedCode) -> UserCode:
     """Return what the script of a case that a suite file declares needs: modules of the user that the file imports."""
-    asked = set(_imported([text]))
-    if any(name in asked for name in loaded.sources(())):
+    imported = set(_imported([text]))
+    if any(name in imported for name in loaded.sources(())):
         return user_code(text, module, loaded)
     return UserCode(text)
 
@@ -183,8 +183,8 @@ def _relative(path: Path, roots: list[Path]) -> str:
 
 def _packages(sources: Iterable[str], strings: set[str]) -> Iterator[str]:
     """Yield the installed packages that sources import, and pickled objects name."""
-    asked = strings | set(_imported(sources))
-    for top in {name.partition(".")[0] for name in asked if name in sys.modules} - set(WITH_TORCH):
+    needed = strings | set(_imported(sources))
+    for top in {name.partition(".")[0] for name in needed if name in sys.modules} - set(WITH_TORCH):
         file = getattr(sys.modules.get(top), "__file__", None)
         if file is not None and any(part.endswith("-packages") for part in Path(file).parts):
             yield top

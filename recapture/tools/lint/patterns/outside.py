@@ -37,9 +37,9 @@ def _output(node: ast.AST, reader: Reader) -> Iterator[Found]:
 
 
 def _is_logger(node: ast.expr, reader: Reader) -> bool:
-    made = node if isinstance(node, ast.Call) else reader.source.globals.get(ast.unparse(node))
-    if isinstance(made, ast.Call):
-        return ast.unparse(made.func).endswith(("getLogger", "get_logger"))
+    value = node if isinstance(node, ast.Call) else reader.source.globals.get(ast.unparse(node))
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func).endswith(("getLogger", "get_logger"))
     return reader.full(node) == "logging"
 
 

@@ -19,15 +19,15 @@ TRANSPOSES = words("t transpose permute T mT swapaxes swapdims movedim flip flip
     nodes=(ast.Call, ast.AugAssign, ast.Assign),
 )
 def _writes(node: ast.AST, reader: Reader) -> Iterator[Found]:
-    written = _written(node)
-    if written is None:
+    target = _written(node)
+    if target is None:
         return
-    value = reader.of(written)
+    value = reader.of(target)
     if value.kind != "tensor":
         return
     assert isinstance(node, (ast.expr, ast.stmt))
-    if isinstance(written, ast.Name) and value.argument:
-        reader.changed.add(written.id)
+    if isinstance(target, ast.Name) and value.argument:
+        reader.changed.add(target.id)
     if value.made_by in EXPANDS:
         yield Found("inplace-on-expand", node)
     elif value.perhaps and value.view and value.made_by in PERHAPS_VIEWS:

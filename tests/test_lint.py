@@ -100,6 +100,22 @@ def test_the_message_has_the_place_the_compilers_with_their_releases_and_the_cur
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ("return x.sum(x.ndim - 1)", True),
+        ("return torch.flip(x, [x.dim() - 2, x.dim() - 1])", True),
+        ("dims = tuple(d if d >= 0 else d + x.ndim for d in (-1, 0)); return x.sum(dims)", True),
+        ("return x.sum(-1)", False),
+        ("if x.ndim - 1 < 1: raise ValueError(x.ndim - 1)\n    return x * 2", False),
+        ("return x.reshape(x.shape[0] - 1 + x.ndim)", False),
+    ],
+)
+def test_a_dimension_that_is_counted_from_their_number_is_found(lint, line, is_found):
+    warnings = lint(f"import torch\ndef f(x: torch.Tensor):\n    {line}\n", compilers=("export",))
+    assert ("reduce-all-but-the-batch" in {behaviour for _, behaviour in warnings}) is is_found
+
+
 def test_a_release_that_is_right_has_no_warning(lint):
     source = """
         import torch

@@ -54,6 +54,49 @@ def _all_dimensions(node: ast.AST, reader: Reader) -> Iterator[Found]:
         yield Found("reduce-all-but-the-batch", node)
 
 
+@pattern("reduce-all-but-the-batch", nodes=(ast.Assign, ast.Call))
+def _counted_dimensions(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    """Yield dimensions that are counted from their number, as in `x.ndim - 1`: assigned, or given to an operator."""
+    assert isinstance(node, (ast.Assign, ast.Call))
+    if isinstance(node, ast.Assign):
+        parts = [node.value]
+    elif _is_operator(node, reader):
+        parts = [*node.args, *(keyword.value for keyword in node.keywords)]
+    else:
+        return
+    for part in parts:
+        for leaf in _leaves(part):
+            if isinstance(leaf, ast.BinOp) and isinstance(leaf.op, (ast.Add, ast.Sub)):
+                kinds = {reader.of(side).kind for side in (leaf.left, leaf.right)}
+                if "rank" in kinds and kinds <= {"rank", "unknown"}:
+                    yield Found("reduce-all-but-the-batch", leaf)
+
+
+def _is_operator(node: ast.Call, reader: Reader) -> bool:
+    """Whether a call is of a function of torch or of a method of a tensor."""
+    is_method = isinstance(node.func, ast.Attribute) and reader.of(node.func.value).kind == "tensor"
+    return is_method or bool(reader.source.names.torch_function(node.func))
+
+
+def _leaves(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield what an expression may be: items of a list, a comprehension or `tuple(…)`, and both paths of an `if`."""
+    parts: list[ast.expr]
+    match node:
+        case ast.Tuple() | ast.List():
+            parts = node.elts
+        case ast.IfExp():
+            parts = [node.body, node.orelse]
+        case ast.GeneratorExp() | ast.ListComp():
+            parts = [node.elt]
+        case ast.Call(func=ast.Name(id="tuple" | "list" | "sorted"), args=[inner]):
+            parts = [inner]
+        case _:
+            yield node
+            return
+    for part in parts:
+        yield from _leaves(part)
+
+
 @pattern("index-with-ellipsis", nodes=(ast.Subscript,))
 def _from_the_end(node: ast.AST, reader: Reader) -> Iterator[Found]:
     """Yield tensors whose index begins with `...`: a graph without dimensions from the end keeps the example's."""

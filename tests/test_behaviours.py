@@ -39,11 +39,16 @@ def cases_in(path):
             yield node.name
 
 
+FEWEST = 150
+"""A behaviour is what somebody would search for: a few large ones would answer nobody."""
+
+
 def test_every_case_belongs_to_exactly_one_behaviour(cases):
     belongs = {
         case: [behaviour.id for behaviour in BEHAVIOURS.shipped.values() if behaviour.holds(case)] for case in cases
     }
     assert {case: ids for case, ids in belongs.items() if len(ids) != 1} == {}
+    assert len({ids[0] for ids in belongs.values()}) >= FEWEST
 
 
 def test_every_pattern_matches_a_case(cases):

@@ -170,9 +170,11 @@ def test_the_action_and_the_hook_use_options_that_exist():
     known = {
         name for command in (lint_command, check_command) for parameter in command.params for name in parameter.opts
     }
-    known |= {"--quiet", "--results", "--output"}  # of pip, and of `recapture data`
+    known |= {"--quiet"}  # of pip
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", action)) <= known
-    assert "entry: recapture lint" in (REPOSITORY / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
+    hook = (REPOSITORY / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
+    assert "entry: recapture lint" in hook
+    assert "additional_dependencies" not in hook  # a wheel of the repository has the data: no other package is needed
 
 
 def test_what_the_source_distribution_has_exists():

@@ -1,13 +1,13 @@
 """Compares ``recapture lint`` with ``recapture check`` on functions that nobody here wrote.
 
-    python -m benchmarks.lint --records FILE [--held-out] [--compiler NAME]... [--at-once N] [--warned-first] [--table]
+    python -m benchmarks.lint --records FILE [--list NAME] [--compiler NAME]... [--at-once N] [--warned-first] [--table]
 
-The targets are in ``lint_held_out.txt``, or, without ``--held-out``, in ``lint_targets.txt``: the patterns were written
-with those, so that only the former say how lint does on other code. Some processes check them, each with one pool, and
+The targets are those of a list of ``lint_targets.py``: the patterns were written with the first, so that only the
+others say how lint does on other code. Some processes check them, each with one pool, and
 every finished cell is appended to the file of records, so that an interrupted benchmark goes on where it stopped. Then
 the file that defines the target is linted for the same release and compilers. A warning is confirmed if the check of
 its function is silently wrong with the compiler that the warning names. ``--table`` checks nothing and prints the
-Markdown tables. torchvision, timm and transformers are installed by the user.
+Markdown tables. The libraries of the targets are installed by the user.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import ast
 import importlib
 import importlib.metadata
 import inspect
+import random
 import time
 from collections import Counter, defaultdict
 from functools import cache
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from benchmarks.lint_targets import HELD_OUT, LETTERS, TUNED_ON, lines_of, target_at
+from benchmarks.lint_targets import LISTS, TargetList, lines_of, target_at
 from benchmarks.record_lines import read_lines
 from benchmarks.side_by_side import append_row, run_parts
 from recapture.base.errors import RecaptureError
@@ -48,7 +49,7 @@ COMPILERS = ("export:dynamic", "jit.trace")
 """Default compilers: they generate no code. A static export would refuse other sizes before it could be wrong."""
 
 SECONDS = 60.0
-"""Seconds that a compiler may take for one target."""
+"""Seconds that a compiler may take for one target, on a machine that does nothing else."""
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -71,25 +72,25 @@ class Announced(msgspec.Struct, frozen=True):
 class Target(NamedTuple):
     """Where a target stands: its list, its line there, counted from one, and its inputs, as after ``--input``."""
 
-    file: Path
+    listed: TargetList
     line: int
     inputs: tuple[str, ...]
 
 
 @cache
-def targets(file: Path) -> dict[str, Target]:
+def targets(listed: TargetList) -> dict[str, Target]:
     """Return the targets of a list by their names."""
     rows = {}
-    for number, line in enumerate(lines_of(file), 1):
+    for number, line in enumerate(lines_of(listed.file), 1):
         if line and not line.startswith("#"):
             name, *inputs = line.split(" ")
-            rows[name] = Target(file, number, tuple(inputs))
+            rows[name] = Target(listed, number, tuple(inputs))
     return rows
 
 
 def all_targets() -> dict[str, Target]:
-    """Return the targets of both lists."""
-    return targets(TUNED_ON) | targets(HELD_OUT)
+    """Return the targets of all lists."""
+    return {name: target for listed in LISTS.values() for name, target in targets(listed).items()}
 
 
 def request_of(name: str) -> CheckRequest:
@@ -99,13 +100,13 @@ def request_of(name: str) -> CheckRequest:
     place, _, function = name.partition(":")
     if function.endswith(")"):
         makers = str(Path(__file__).with_name("lint_targets.py"))
-        return CheckRequest(place=makers, name=f"{LETTERS[target.file]}{target.line}", inputs=inputs)
+        return CheckRequest(place=makers, name=f"{target.listed.letter}{target.line}", inputs=inputs)
     return CheckRequest(place=place, name=function, inputs=inputs)
 
 
-def check_targets(file: Path, names: tuple[str, ...], compilers: tuple[str, ...]) -> None:
+def check_targets(file: Path, names: tuple[str, ...], compilers: tuple[str, ...], timeout: float) -> None:
     """Check targets in this process, one after the other; every finished cell is a line of the file of records."""
-    options = CheckOptions(compilers=compilers, jobs=1, timeout=SECONDS)
+    options = CheckOptions(compilers=compilers, jobs=1, timeout=timeout)
     with pool_of_checks(options) as pool:
         for target in names:
             inputs: list[int] = []
@@ -125,7 +126,7 @@ def check_targets(file: Path, names: tuple[str, ...], compilers: tuple[str, ...]
 def warnings_of(target: str, linter: Linter) -> list[LintWarning]:
     """Return the warnings about the code of a target: of its function or class, and of what it calls in its file."""
     place = all_targets()[target]
-    built = target_at(place.line, place.file)
+    built = target_at(place.listed, place.line)
     code: Any = built if inspect.isroutine(built) else type(built).forward
     code = inspect.unwrap(getattr(code, "__func__", code))
     path = Path(inspect.getsourcefile(code) or "")
@@ -182,14 +183,14 @@ def announced(rows: dict[str, dict[str, CheckRow]]) -> list[Announced]:
     ]
 
 
-def table(checked: list[Checked], file: Path) -> str:
+def table(checked: list[Checked], list_of_targets: TargetList) -> str:
     """Return the tables: confirmed warnings and announced cells by compiler, and by behaviour; what was missed.
 
     A warning is undecided where the compiler refuses the code, or loudly refuses an input of another kind: a check ends
     there. A compiler that takes tensors alone is left out where the inputs have a number: it refuses every such call.
     """
     rows: dict[str, dict[str, CheckRow]] = defaultdict(dict)
-    listed = targets(file)
+    listed = targets(list_of_targets)
     numbers = {name for name, target in listed.items() if any(word.startswith("=") for word in target.inputs)}
     for entry in checked:
         if entry.row is not None and entry.target in listed:
@@ -268,7 +269,8 @@ def _share(part: int, whole: int) -> str:
 @click.option("--only", multiple=True, help="A target by its whole name, in this process.")
 @click.option("--at-once", default=1, help="Processes that check targets at the same time.")
 @click.option("--seconds", default=float("inf"), help="Stop after this time; finished cells are kept.")
-@click.option("--held-out", is_flag=True, help="The targets that no pattern was written with.")
+@click.option("--timeout", default=SECONDS, show_default=True, help="Seconds that a compiler may take for a target.")
+@click.option("--list", "list_name", type=click.Choice([*LISTS]), default="tuned", help="The list of targets.")
 @click.option("--warned-first", is_flag=True, help="Check targets with a warning before the others.")
 @click.option("--table", "only_table", is_flag=True, help="Check nothing; print the tables.")
 def main(
@@ -278,22 +280,24 @@ def main(
     only: tuple[str, ...],
     at_once: int,
     seconds: float,
+    timeout: float,
+    list_name: str,
     *,
-    held_out: bool,
     warned_first: bool,
     only_table: bool,
 ) -> None:
     """Check functions that nobody here wrote, lint them, and print tables."""
     deadline = time.monotonic() + seconds
-    chosen = HELD_OUT if held_out else TUNED_ON
+    chosen = LISTS[list_name]
     if only:
-        check_targets(file, only, compilers)
+        check_targets(file, only, compilers, timeout)
         return
     if not only_table:
         known = read_lines(file, Checked)
         finished = Counter(entry.target for entry in known if entry.row is None or entry.row.compiler in compilers)
         failed = {entry.target for entry in known if entry.row is None}
         names = [*targets(chosen)]
+        random.Random(0).shuffle(names)  # noqa: S311 - what is interrupted has checked a sample
         if warned_first:
             names.sort(key=lambda name: not warned(name, compilers))
         left = [
@@ -303,7 +307,8 @@ def main(
             and finished[target] < len(compilers)
             and (not only_targets or any(text in target for text in only_targets))
         ]
-        words = ["--records", str(file), *(word for name in compilers for word in ("--compiler", name))]
+        words = ["--records", str(file), "--timeout", str(timeout)]
+        words += [word for name in compilers for word in ("--compiler", name)]
         parts = {
             f"part {place + 1}": [*words, *(word for target in left[place::at_once] for word in ("--only", target))]
             for place in range(min(at_once, len(left)))

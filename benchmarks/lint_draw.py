@@ -1,9 +1,10 @@
-"""Draws functions and modules for ``lint_held_out.txt``: at random, so that nobody chooses them by what lint says.
+"""Draws functions and modules for a held-out list: at random, so that nobody chooses them by what lint says.
 
-    python -m benchmarks.lint_draw > benchmarks/lint_held_out.txt
+    python -m benchmarks.lint_draw --seed 20261127 > benchmarks/lint_held_out_1.txt
+    python -m benchmarks.lint_draw --seed 11 --number 14 --library timm --library kornia > benchmarks/lint_held_out_2.txt
 
-The modules of torchvision, timm and transformers are shuffled with a fixed seed. A function or module is taken if eager
-can call it with inputs of a small grid, and if no other target has the same source.
+The modules of some libraries are shuffled with the seed. A function or module is taken if eager can call it with inputs
+of a small grid, and if no target of the lists that are there has the same source.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import click
 import torch
 from torch.utils._pytree import tree_leaves
 
-from benchmarks.lint_targets import TUNED_ON, target_at
+from benchmarks.lint_targets import LISTS, lines_of, target_at
 from recapture.cases.own_code import tensor_from
 from recapture.cases.target import parse_input
 
@@ -34,11 +35,15 @@ FOLDERS = {
     "torchvision": ("torchvision.ops", "torchvision.transforms", "torchvision.models", "torchvision.utils"),
     "timm": ("timm.layers", "timm.models", "timm.loss", "timm.utils"),
     "transformers": ("transformers",),
+    "kornia": ("kornia",),
+    "pytorch_metric_learning": ("pytorch_metric_learning",),
+    "segmentation_models_pytorch": ("segmentation_models_pytorch",),
+    "torchmetrics": ("torchmetrics.functional",),
 }
 """Where targets are looked for. The models of transformers are its largest part."""
 
 SHARES = {"torchvision": 50, "timm": 60, "transformers": 90}
-"""How many targets are drawn from each library."""
+"""How many targets are drawn from each library, unless ``--number`` says it."""
 
 MOST_OF_A_FILE = 3
 """The most targets of one file, so that a long file does not stand for a library."""
@@ -92,7 +97,8 @@ def files_of(library: str) -> list[str]:
 def definitions(file: str) -> list[tuple[str, Any]]:
     """Return the functions and modules that a file defines, by name; none of one that cannot be imported."""
     try:
-        module = importlib.import_module(file)
+        with contextlib.redirect_stdout(io.StringIO()):  # what a library says is no target
+            module = importlib.import_module(file)
     except BaseException:
         return []
     own = {name: value for name, value in vars(module).items() if getattr(value, "__module__", "") == file}
@@ -188,20 +194,23 @@ def source_of(target: Any) -> str:
 
 @click.command()
 @click.option("--seed", default=20261127, show_default=True)
-@click.option("--library", "libraries", multiple=True, type=click.Choice([*SHARES]), default=[*SHARES])
-def main(seed: int, libraries: tuple[str, ...]) -> None:
+@click.option("--library", "libraries", multiple=True, type=click.Choice([*FOLDERS]), default=[*SHARES])
+@click.option("--number", type=int, help="How many targets are drawn from each library.")
+def main(seed: int, libraries: tuple[str, ...], number: int | None) -> None:
     """Print the lines of a list of targets."""
     warnings.simplefilter("ignore")
-    lines = TUNED_ON.read_text("utf-8").splitlines()
-    known = {line.split(" ")[0] for line in lines}
-    drawn_sources = set()
-    for number, line in enumerate(lines, 1):
-        if line and not line.startswith("#"):
-            with contextlib.suppress(Exception):
-                drawn_sources.add(source_of(target_at(number)))
-    print(f"# Drawn by `python -m benchmarks.lint_draw --seed {seed}`; no pattern was written with these.")
+    known, drawn_sources = set(), set()
+    for listed in LISTS.values():
+        for place, line in enumerate(lines_of(listed.file), 1):
+            if line and not line.startswith("#"):
+                known.add(line.split(" ")[0])
+                with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+                    drawn_sources.add(source_of(target_at(listed, place)))
+    words = [f"--seed {seed}", *(f"--library {name}" for name in libraries)]
+    words += [f"--number {number}"] if number else []
+    print(f"# Drawn by `python -m benchmarks.lint_draw {' '.join(words)}`; no pattern was written with these.")
     for library in libraries:
-        share = SHARES[library]
+        share = number or SHARES[library]
         files = files_of(library)
         random.Random(seed).shuffle(files)  # noqa: S311
         drawn = 0

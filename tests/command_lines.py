@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from recapture.command.main import _run
+from recapture.command.main import _run, main
 
 SUITES = Path(__file__).parent / "resources" / "suites"
 BROKEN = SUITES / "broken"
 VERDICTS = SUITES / "planted" / "verdicts.py"
+
+
+def recapture(*arguments: object) -> object:
+    """Run a command line in this process, and return the exit status."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return ended.value.code
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ def bench(*arguments):
     return left.value.code
 
 
-def only(folder):
+def only_speedups(folder):
     [path] = folder.rglob("speedups-cpu.json")
     return read_speedups(path)
 
@@ -43,7 +43,7 @@ def measure(results):
     assert bench(TINY, "tiny_eval::hangs", *options, "--seconds", "0.2", "--timeout", "5") == 0
     assert bench(TINY, *figures, *options, "--seconds", "0.2", "--processes", "4") == 0
     assert bench(TINY, *addresses, *options, "--seconds", "0.1", "--processes", "2") == 0
-    return quiet(only(results))
+    return quiet(only_speedups(results))
 
 
 def quiet(speedups):

@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-from recapture.command.main import main
 from recapture.records.record import Record
 from recapture.records.verdicts import Verdict
 
@@ -17,9 +14,3 @@ GPU = IMAGES / "torch2.11.0-cu130" / "sm_90"
 
 def record(verdict=Verdict.PASS, case="s::c", compiler="compile", device="cpu", case_hash="0", **fields):
     return Record(case=case, compiler=compiler, device=device, verdict=verdict, case_hash=case_hash, **fields)
-
-
-def recapture(*arguments):
-    with pytest.raises(SystemExit) as exit_:
-        main([str(argument) for argument in arguments])
-    return exit_.value.code

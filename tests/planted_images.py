@@ -56,10 +56,10 @@ elif words[:2] == ["pip", "sync"]:
 elif words[:2] == ["pip", "compile"]:
     if os.environ.get("PLANTED_UV_COMPILE"):
         sys.exit(os.environ["PLANTED_UV_COMPILE"])
-    lines = [line for one in words if one.endswith("needs.txt") for line in open(one).read().splitlines()]
+    lines = [line for word in words if word.endswith("needs.txt") for line in open(word).read().splitlines()]
     pinned = dict(line.split("==") for line in open(words[words.index("--constraints") + 1]).read().splitlines())
-    found = [line if "==" in line else line + "==" + pinned[line] for line in lines]
-    pathlib.Path(words[words.index("--output-file") + 1]).write_text("\\n".join(found) + "\\n")
+    requirements = [line if "==" in line else line + "==" + pinned[line] for line in lines]
+    pathlib.Path(words[words.index("--output-file") + 1]).write_text("\\n".join(requirements) + "\\n")
 elif words[:2] == ["pip", "install"]:
     site = next(pathlib.Path(words[words.index("--python") + 1]).parent.parent.glob("lib/python*/site-packages"))
     for name, version in re.findall(r"^(\\S+)==(\\S+)", open(words[-1]).read(), re.MULTILINE):

@@ -10,7 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 import torch
-from planted_bench import QUICK, TINY, bench, only, row
+from planted_bench import QUICK, TINY, bench, only_speedups, row
 
 from recapture.base.errors import UsageError
 from recapture.cases.workload_sources import ModelSpec, WorkloadInfo, collect_workloads
@@ -160,7 +160,7 @@ def test_variables_that_the_compilers_read_are_reported_with_the_row(warm, tmp_p
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # the run has its own
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
     assert bench(TINY, "tiny_eval::raises", *quick, "--results", str(tmp_path)) == 0
-    [only_row] = only(tmp_path).rows
+    [only_row] = only_speedups(tmp_path).rows
     assert "with TORCHINDUCTOR_MAX_AUTOTUNE_GEMM=1 TRITON_PTXAS_PATH=<path>" in remarks(only_row)
 
 
@@ -253,9 +253,9 @@ def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_
     results = ("--results", str(tmp_path))
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1")
     assert bench(TINY, "tiny_eval::fx", *quick, *results) == 0
-    first = only(tmp_path)
+    first = only_speedups(tmp_path)
     assert bench(TINY, "tiny_eval::eager", *quick, *results) == 0
-    merged = only(tmp_path)
+    merged = only_speedups(tmp_path)
     assert row(merged, "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
     assert merged.method["processes"] == 1
     capfd.readouterr()
@@ -264,9 +264,9 @@ def test_rows_on_file_stay_when_others_are_measured_and_resume_measures_what_is_
         bench(TINY, "tiny_eval::eager", "tiny_eval::fx", "tiny_eval::raises", *other_options, *results, "--resume") == 0
     )
     assert "1 configuration\n" in capfd.readouterr().err
-    assert only(tmp_path).method["processes"] == "1 and 2"
-    assert only(tmp_path).method["CPU threads"] == 1
-    assert row(only(tmp_path), "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
+    assert only_speedups(tmp_path).method["processes"] == "1 and 2"
+    assert only_speedups(tmp_path).method["CPU threads"] == 1
+    assert row(only_speedups(tmp_path), "tiny_eval", "fx") == row(first, "tiny_eval", "fx")
 
 
 def test_resume_measures_the_rows_of_an_edited_workload_again(tmp_path, measured):
@@ -294,7 +294,7 @@ def test_resume_measures_the_rows_of_an_edited_workload_again(tmp_path, measured
 def test_a_row_that_is_measured_again_stays_until_it_has_been(warm, tmp_path, capfd, monkeypatch):
     quick = ("--processes", "1", "--seconds", "0.1", "--threads", "1", "--results", str(tmp_path))
     assert bench(TINY, "tiny_eval::fx", "tiny_eval::raises", *quick) == 0
-    before = only(tmp_path)
+    before = only_speedups(tmp_path)
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -302,7 +302,7 @@ def test_a_row_that_is_measured_again_stays_until_it_has_been(warm, tmp_path, ca
     with monkeypatch.context() as patched:
         patched.setattr(benchmark.RowExecution, "ended", interrupt)
         assert bench(TINY, "tiny_eval::fx", *quick) == 130
-    between = only(tmp_path)
+    between = only_speedups(tmp_path)
     assert [(str(stored_row.configuration), stored_row.again) for stored_row in between.rows] == [
         ("fx fp32", True),
         ("raises fp32", False),
@@ -314,7 +314,7 @@ def test_a_row_that_is_measured_again_stays_until_it_has_been(warm, tmp_path, ca
     capfd.readouterr()
     assert bench(TINY, "tiny_eval::fx", "tiny_eval::raises", *quick, "--resume") == 0
     assert "1 configuration\n" in capfd.readouterr().err
-    after = only(tmp_path)
+    after = only_speedups(tmp_path)
     assert not any(stored_row.again for stored_row in after.rows)
     assert row(after, "tiny_eval", "fx") != row(before, "tiny_eval", "fx")
     assert row(after, "tiny_eval", "raises") == row(before, "tiny_eval", "raises")
@@ -366,7 +366,7 @@ def test_the_workload_of_the_documents_works_as_pasted(warm, tmp_path):
     path = tmp_path / "my_workload.py"
     path.write_text(block.split("```")[0])
     assert bench(str(path), "--compiler", "fx", *QUICK, "--results", str(tmp_path / "results")) == 0
-    [perceptron_row] = only(tmp_path / "results").rows
+    [perceptron_row] = only_speedups(tmp_path / "results").rows
     assert (perceptron_row.workload, str(perceptron_row.verdict)) == ("perceptron", "pass")
 
 
@@ -473,7 +473,7 @@ def test_without_a_gpu_status_3(warm, tmp_path, monkeypatch, capfd):
 def test_a_model_named_on_the_command_line_with_another_dtype_and_layout(warm, tmp_path):
     arguments = ("--model", "torchvision:squeezenet1_1", "--input", "1x3x64x64", "--compiler", "eager")
     assert bench(*arguments, "--dtype", "bf16", "--channels-last", *QUICK, "--results", str(tmp_path)) == 0
-    [squeezenet_row] = only(tmp_path).rows
+    [squeezenet_row] = only_speedups(tmp_path).rows
     assert squeezenet_row.workload == "torchvision:squeezenet1_1 1x3x64x64"
     assert str(squeezenet_row.configuration) == "eager bf16 channels-last"
     assert squeezenet_row.measured.over_twin is not None  # against eager with the same arithmetic, beside plain eager
@@ -483,7 +483,7 @@ def test_a_model_named_on_the_command_line_with_another_dtype_and_layout(warm, t
 def test_torch_compile_is_cold_once_and_warm_after_and_a_profile_is_written(tmp_path):
     addresses = ("tiny_eval::compile", "tiny_train::compile", "tiny_with_grad::compile", "tiny_eval::aoti")
     assert bench(TINY, *addresses, *QUICK, "--profile", "--results", str(tmp_path)) == 0
-    speedups = only(tmp_path)
+    speedups = only_speedups(tmp_path)
     compiled = row(speedups, "tiny_eval", "compile")
     assert compiled.cold.calls[0] > compiled.warm.calls[0]
     assert compiled.reasons.graphs == 1

@@ -1,3 +1,5 @@
+"""How two series of times are compared: intervals, drift, noise, and differences between processes."""
+
 import math
 import random
 

@@ -1,3 +1,5 @@
+"""How calls are timed side by side: rounds, rotation of inputs, and what the timing itself costs."""
+
 import time
 
 import pytest

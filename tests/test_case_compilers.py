@@ -37,21 +37,21 @@ def planned(case: CaseInfo, **options: object) -> list[str]:
     return [cell.spec.compiler for cell in plan_cells(chosen, [suite(case)], [])]
 
 
-def about(*compilers: str, name: str = "c") -> CaseInfo:
+def case_about(*compilers: str, name: str = "c") -> CaseInfo:
     return CaseInfo(name, "0", "", {}, compilers=list(compilers))
 
 
 def test_a_case_about_some_compilers_plans_these_and_eager() -> None:
-    assert planned(about("export", "fx")) == ["eager", "fx", "export"]
-    assert planned(about()) == ["eager"]
+    assert planned(case_about("export", "fx")) == ["eager", "fx", "export"]
+    assert planned(case_about()) == ["eager"]
     assert len(planned(CaseInfo("c", "0", "", {}))) > 10
 
 
 def test_a_compiler_that_the_case_is_not_about_is_planned_where_an_address_names_it() -> None:
     with pytest.raises(UsageError, match="no case matches the selection"):
-        planned(about("export"), compilers=("fx",))
+        planned(case_about("export"), compilers=("fx",))
     named = Selection((), (("known_autograd", "c", "fx"),), frozenset())
-    assert planned(about("export"), selection=named) == ["fx"]
+    assert planned(case_about("export"), selection=named) == ["fx"]
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_what_no_file_declares_is_said_as_bisect_expects_it(wanted, compilers) -
 
 def test_an_unknown_compiler_of_a_case_is_named_with_the_most_similar() -> None:
     with pytest.raises(UsageError, match=r"compilers names the unknown compiler 'exprt'.*export"):
-        planned(about("exprt"))
+        planned(case_about("exprt"))
 
 
 def test_a_run_of_an_issue_plans_the_cases_that_try_it() -> None:
-    tried = about("compile", name="gradient_of_diagonal_scatter")
+    tried = case_about("compile", name="gradient_of_diagonal_scatter")
     assert planned(tried, issues=("183602",)) == ["eager", "compile"]
     with pytest.raises(UsageError, match="no case matches the selection"):
-        planned(about("compile", name="another"), issues=("183602",))
+        planned(case_about("compile", name="another"), issues=("183602",))
     with pytest.raises(UsageError, match="no known issue '1836021'"):
         planned(tried, issues=("1836021",))
 

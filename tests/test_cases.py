@@ -1,3 +1,5 @@
+"""The declaration of a case: what it keeps, what it may ask for, and which mistakes it refuses."""
+
 import re
 import sys
 import types

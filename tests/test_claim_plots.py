@@ -17,7 +17,7 @@ ON_FILE = read_speedups(RESULTS / "bare-torch2.11.0-cu130" / "sm_90" / "speedups
 CLAIMED = next(row for row in ON_FILE.rows if row.claims and row.measured is not None)
 
 
-def on(release, speedup, holds, *, claim="T7", expected=">1", measured=True):
+def benchmark_on(release, speedup, holds, *, claim="T7", expected=">1", measured=True):
     """A benchmark of a release with one row that checks a claim."""
     row = replace(
         CLAIMED,
@@ -29,10 +29,10 @@ def on(release, speedup, holds, *, claim="T7", expected=">1", measured=True):
 
 
 PLANTED = [
-    on("2.10.0", (0.5, 0.45, 0.55), False),
-    on("2.6.0", (2.0, 1.8, 2.2), True),
-    on("2.9.1", (1.1, 0.9, 1.3), None),
-    on("2.8.0", (1.0, 1.0, 1.0), None, measured=False),
+    benchmark_on("2.10.0", (0.5, 0.45, 0.55), False),
+    benchmark_on("2.6.0", (2.0, 1.8, 2.2), True),
+    benchmark_on("2.9.1", (1.1, 0.9, 1.3), None),
+    benchmark_on("2.8.0", (1.0, 1.0, 1.0), None, measured=False),
 ]
 
 
@@ -70,8 +70,8 @@ def test_a_plot_shows_each_interval_at_its_place_and_in_the_colour_of_its_status
 
 
 def test_another_bound_is_another_line():
-    (strict,) = claim_histories([on("2.6.0", (2.0, 1.8, 2.2), True, claim="L1", expected=">=1.5")])
-    (plain,) = claim_histories([on("2.6.0", (2.0, 1.8, 2.2), True)])
+    (strict,) = claim_histories([benchmark_on("2.6.0", (2.0, 1.8, 2.2), True, claim="L1", expected=">=1.5")])
+    (plain,) = claim_histories([benchmark_on("2.6.0", (2.0, 1.8, 2.2), True)])
     dashed = [re.search(r'y1="([\d.]+)"[^>]*stroke-dasharray', claim_svg(history))[1] for history in (strict, plain)]
     assert float(dashed[0]) < float(dashed[1])
 

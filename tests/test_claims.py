@@ -1,3 +1,5 @@
+"""Whether records bear out the outcome that a claim expects, and which expectations are refused."""
+
 import pytest
 
 from recapture.cases.claim import Claim, ClaimSyntaxError, SpeedClaim, parse_claims

@@ -1,3 +1,5 @@
+"""Which suites arguments select, and what collecting a suite finds out about its cases."""
+
 import subprocess
 import sys
 from pathlib import Path

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from planted_diffs import GPU, NEW, OLD, recapture, record
+from command_lines import recapture
+from planted_diffs import GPU, NEW, OLD, record
 from planted_records import evidence
 from rich.console import Console
 

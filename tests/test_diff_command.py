@@ -6,7 +6,8 @@ import shutil
 
 import msgspec
 import pytest
-from planted_diffs import GPU, IMAGES, NEW, OLD, RESOURCES, recapture, record
+from command_lines import recapture
+from planted_diffs import GPU, IMAGES, NEW, OLD, RESOURCES, record
 from planted_records import evidence
 
 from recapture.base.errors import UsageError

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from command_lines import recapture
 from msgspec.structs import replace
 
 from recapture.base.errors import UsageError
-from recapture.command.main import main
 from recapture.records.record import ErrorInfo
 from recapture.records.verdicts import Verdict
 from recapture.tools.compare.cell_changes import compare, locate
@@ -26,13 +26,7 @@ ON_FILE = replace(ON_FILE, rows=tuple(replace(row, again=False) for row in ON_FI
 CELLS = Path(__file__).parent / "resources" / "results" / "images" / "torch2.11.0-cu130" / "sm_90"
 
 
-def status(*arguments):
-    with pytest.raises(SystemExit) as left:
-        main(list(arguments))
-    return left.value.code
-
-
-def the(workload, compiler, speedups=ON_FILE):
+def row_of(workload, compiler, speedups=ON_FILE):
     [row] = [row for row in speedups.rows if (row.workload, row.configuration.compiler) == (workload, compiler)]
     return row
 
@@ -70,7 +64,7 @@ def changed(tmp_path):
     return compared
 
 
-def of(changes, row):
+def change_of(changes, row):
     [change] = [
         change
         for change in changes.speeds
@@ -79,8 +73,8 @@ def of(changes, row):
     return change
 
 
-VIT = the("vit_b_16_eval", "compile")
-DENSENET = the("densenet121_eval", "compile")  # launch-bound: its seconds differ by a tenth between processes
+VIT = row_of("vit_b_16_eval", "compile")
+DENSENET = row_of("densenet121_eval", "compile")  # launch-bound: its seconds differ by a tenth between processes
 
 
 def test_the_same_benchmark_twice_has_no_difference(changed):
@@ -93,7 +87,7 @@ def test_the_same_benchmark_twice_has_no_difference(changed):
 
 def test_a_configuration_that_takes_longer_is_slower_by_its_seconds(changed):
     changes = changed(slowed(VIT, candidate=1.2))
-    change = of(changes, VIT)
+    change = change_of(changes, VIT)
     assert (change.category, change.basis) == ("slower", "seconds")
     assert change.change[0] == pytest.approx(1 / 1.2)
     assert change.change[1] < change.change[0] < change.change[2] < 1
@@ -103,25 +97,25 @@ def test_a_configuration_that_takes_longer_is_slower_by_its_seconds(changed):
 
 
 def test_the_speedup_over_eager_decides_where_seconds_do_not(changed):
-    assert of(changed(), DENSENET).basis == "speedup"
-    change = of(changed(slowed(DENSENET, candidate=1.4)), DENSENET)
+    assert change_of(changed(), DENSENET).basis == "speedup"
+    change = change_of(changed(slowed(DENSENET, candidate=1.4)), DENSENET)
     assert (change.category, change.basis) == ("slower", "speedup")
     assert change.change[0] == pytest.approx(1 / 1.4)
-    assert of(changed(slowed(DENSENET, candidate=0.7)), DENSENET).category == "faster"
+    assert change_of(changed(slowed(DENSENET, candidate=0.7)), DENSENET).category == "faster"
 
 
 def test_what_is_within_the_difference_of_two_days_is_none(changed):
-    assert of(changed(slowed(VIT, candidate=1.03)), VIT).category == "no_difference_shown"
+    assert change_of(changed(slowed(VIT, candidate=1.03)), VIT).category == "no_difference_shown"
 
 
 def test_eager_that_became_faster_makes_nothing_slower(changed):
-    change = of(changed(slowed(VIT, eager=0.8)), VIT)
+    change = change_of(changed(slowed(VIT, eager=0.8)), VIT)
     assert change.category == "no_difference_shown"
     assert change.eager[0] == pytest.approx(1.25)
 
 
 def test_a_machine_that_became_slower_is_detected_by_eager(changed):
-    change = of(changed(slowed(VIT, eager=1.3, candidate=1.3)), VIT)
+    change = change_of(changed(slowed(VIT, eager=1.3, candidate=1.3)), VIT)
     assert (change.category, change.basis) == ("slower", "seconds")
     assert change.eager[0] == pytest.approx(1 / 1.3)
 
@@ -129,29 +123,29 @@ def test_a_machine_that_became_slower_is_detected_by_eager(changed):
 def test_on_another_gpu_speedups_are_compared_with_a_note(changed):
     environment = replace(ON_FILE.environment, gpu=replace(ON_FILE.environment.gpu, name="NVIDIA A100"))
     changes = changed(slowed(VIT, eager=3, candidate=3), environment=environment, name="speedups-nvidia-a100.json")
-    change = of(changes, VIT)
+    change = change_of(changes, VIT)
     assert (change.category, change.basis, change.eager) == ("no_difference_shown", "speedup", None)
     assert any("NVIDIA H200 became NVIDIA A100" in note for note in changes.warnings)
 
 
 def test_one_process_shows_nothing(changed):
-    change = of(changed(slowed(VIT, candidate=2, processes=1)), VIT)
+    change = change_of(changed(slowed(VIT, candidate=2, processes=1)), VIT)
     assert (change.category, change.change) == ("too_noisy", None)
 
 
 def test_a_shared_machine_shows_nothing(changed):
     row = slowed(VIT, candidate=2)
     shared = tuple(replace(process, conditions=replace(process.conditions, others=1)) for process in row.processes)
-    assert of(changed(replace(row, processes=shared)), VIT).category == "too_noisy"
+    assert change_of(changed(replace(row, processes=shared)), VIT).category == "too_noisy"
 
 
 def test_verdicts_that_changed_come_before_speed(changed):
     failing = replace(VIT, verdict=Verdict.TIMEOUT, reason="still running after 9 s", measured=None, processes=())
-    assert of(changed(failing), VIT).category == "no_longer_right"
+    assert change_of(changed(failing), VIT).category == "no_longer_right"
     assert matching_changes(changed(failing), "slower") == 1
-    crash = the("densenet121_eval", "aoti")
-    assert of(changed(replace(crash, verdict=Verdict.ERROR)), crash).category == "failing_differently"
-    assert of(
+    crash = row_of("densenet121_eval", "aoti")
+    assert change_of(changed(replace(crash, verdict=Verdict.ERROR)), crash).category == "failing_differently"
+    assert change_of(
         changed(replace(VIT, configuration=crash.configuration, workload="densenet121_eval")), crash
     ).category == ("newly_right")
 
@@ -159,11 +153,11 @@ def test_verdicts_that_changed_come_before_speed(changed):
 def test_rows_of_one_side_and_of_edited_workloads_are_not_compared(changed):
     other_workload = replace(VIT, workload="another")
     changes = changed(other_workload, drop=[VIT.key])
-    assert of(changes, VIT).category == "only_in_old"
-    assert of(changes, other_workload).category == "only_in_new"
-    row = the("densenet121_eval", "compile:max-autotune")
+    assert change_of(changes, VIT).category == "only_in_old"
+    assert change_of(changes, other_workload).category == "only_in_new"
+    row = row_of("densenet121_eval", "compile:max-autotune")
     assert row.hash is not None
-    assert of(changed(replace(slowed(row, candidate=2), hash="edited")), row).category == "edited"
+    assert change_of(changed(replace(slowed(row, candidate=2), hash="edited")), row).category == "edited"
 
 
 def test_rows_that_were_not_measured_again_are_not_compared_with_a_note(changed):
@@ -177,14 +171,14 @@ def test_rows_that_were_not_measured_again_are_not_compared_with_a_note(changed)
 
 
 def test_a_speedup_does_not_overrule_conclusive_seconds(changed):
-    change = of(changed(slowed(VIT, eager=0.96, candidate=1.04)), VIT)
+    change = change_of(changed(slowed(VIT, eager=0.96, candidate=1.04)), VIT)
     assert (change.category, change.basis) == ("no_difference_shown", "seconds")
 
 
 def test_on_another_processor_beside_the_same_gpu_speedups_are_compared(changed):
     cpu = replace(ON_FILE.environment.cpu, model="another CPU")
     changes = changed(environment=replace(ON_FILE.environment, cpu=cpu))
-    assert of(changes, VIT).basis == "speedup"
+    assert change_of(changes, VIT).basis == "speedup"
     assert any("became another CPU, so speedups over eager are compared" in note for note in changes.warnings)
 
 
@@ -208,23 +202,17 @@ def test_reports_hold_what_changed(changed, capsys):
     assert "1 configuration slower or no longer right" in text
 
 
-def run(*arguments):
-    with pytest.raises(SystemExit) as left:
-        main(["diff", *map(str, arguments)])
-    return left.value.code
-
-
 def test_fail_on_slower_ends_with_1_and_benchmarks_need_no_cells(changed, tmp_path, capsys):
     changed(slowed(VIT, candidate=1.2))
     sides = tmp_path / "old", tmp_path / "new"
     assert locate(*sides) == tuple(side / "sm_90" for side in sides)
-    assert run(*sides, "--fail-on", "slower") == 1
+    assert recapture("diff", *sides, "--fail-on", "slower") == 1
     out = capsys.readouterr().out
     assert "vit_b_16_eval\n    compile fp32  8.50 ms → 10.20 ms  0.83×" in out
     assert "Note: OLD has no cells" in out
-    assert run(*sides, "--fail-on", "regression") == 0
-    assert run(*sides, "--fail-on", "any") == 1
-    assert run(sides[0], sides[0], "--fail-on", "any") == 0
+    assert recapture("diff", *sides, "--fail-on", "regression") == 0
+    assert recapture("diff", *sides, "--fail-on", "any") == 1
+    assert recapture("diff", sides[0], sides[0], "--fail-on", "any") == 0
 
 
 def test_what_was_set_aside_is_not_compared(changed, tmp_path):
@@ -236,7 +224,7 @@ def test_what_was_set_aside_is_not_compared(changed, tmp_path):
 
 def test_cells_on_one_side_and_a_benchmark_on_the_other_is_bad_input(changed, tmp_path, capsys):
     changed()
-    assert run(CELLS, tmp_path / "new" / "sm_90") == 2
+    assert recapture("diff", CELLS, tmp_path / "new" / "sm_90") == 2
     error = capsys.readouterr().err
     assert "hold nothing of one kind" in error
     assert error.count("\n") == 1
@@ -270,9 +258,9 @@ def test_the_interval_between_two_runs_is_welchs():
 def test_a_benchmark_on_only_one_side_is_reported_and_cannot_be_a_condition(capfd):
     sides = (str(RESULTS / "torch2.6.0-cu124" / "cpu"), str(RESULTS / "torch2.11.0-cu130" / "cpu"))
     for old, new, lacks in ((*sides, "OLD"), (*sides[::-1], "NEW")):
-        assert status("diff", old, new) == 0
+        assert recapture("diff", old, new) == 0
         assert f"speed is not compared: {lacks} has no benchmark" in capfd.readouterr().out
-        assert status("diff", old, new, "--fail-on", "slower") == 2
+        assert recapture("diff", old, new, "--fail-on", "slower") == 2
         assert "--fail-on slower, but no speeds were compared" in capfd.readouterr().err
 
 

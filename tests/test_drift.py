@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from planted_diffs import recapture
+from command_lines import recapture
 
 from benchmarks.drift import PLANTS, compared
 from benchmarks.drift_training import is_placed, trained

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from planted_diffs import recapture
+from command_lines import recapture
 
 from recapture.base.errors import UsageError
 from recapture.judge.digest import _within_size, digest_of

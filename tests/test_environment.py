@@ -1,3 +1,5 @@
+"""Which image an installation is, what is recorded of it, and how that is read again."""
+
 from __future__ import annotations
 
 import getpass

@@ -1,3 +1,5 @@
+"""One cell through the releases: transitions, edited cases, missing releases, and the forms of the output."""
+
 import dataclasses
 import json
 import shutil
@@ -5,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from command_lines import recapture
 from planted_records import evidence
 
 from recapture.base.errors import UsageError
-from recapture.command.main import main
 from recapture.machine.environment import ENVIRONMENT, read_environment, write_environment
 from recapture.records import directories
 from recapture.records.difference import Difference
@@ -20,12 +22,6 @@ from recapture.tools.compare.history_report import to_markdown
 
 RESOURCES = Path(__file__).parent / "resources" / "results"
 IMAGES = RESOURCES / "images"
-
-
-def recapture(*arguments):
-    with pytest.raises(SystemExit) as exit_:
-        main([str(argument) for argument in arguments])
-    return exit_.value.code
 
 
 @pytest.fixture

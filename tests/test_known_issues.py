@@ -31,7 +31,7 @@ ONE = KnownIssue(
 )
 
 
-def left(capfd, *arguments):
+def run_command(capfd, *arguments):
     with pytest.raises(SystemExit) as ended:
         main(list(arguments))
     captured = capfd.readouterr()
@@ -226,12 +226,12 @@ def test_the_command_shows_one_issue_in_three_forms(tmp_path, capfd):
     )
     (directory / "conformance.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
     arguments = ("history", "--issue", "183602", "--results", str(tmp_path))
-    status, text, _ = left(capfd, *arguments)
+    status, text, _ = run_command(capfd, *arguments)
     assert status in (0, None)
     assert "1 known issue: 1 agrees. " in text
-    _, page, _ = left(capfd, *arguments, "--format", "markdown")
+    _, page, _ = run_command(capfd, *arguments, "--format", "markdown")
     assert "[\\#183602](https://github.com/pytorch/pytorch/issues/183602)" in page
-    _, document, _ = left(capfd, *arguments, "--format", "json")
+    _, document, _ = run_command(capfd, *arguments, "--format", "json")
     assert json.loads(document)["tables"][0]["rows"][0]["outcome"] == "agrees"
 
 
@@ -245,14 +245,14 @@ def test_the_command_shows_one_issue_in_three_forms(tmp_path, capfd):
     ],
 )
 def test_a_bad_question_is_one_line(capfd, arguments, reason):
-    status, _, error = left(capfd, *arguments)
+    status, _, error = run_command(capfd, *arguments)
     assert status == 2
     assert reason in error
     assert error.count("\n") == 1
 
 
 def test_the_list_says_what_tries_an_issue(capfd):
-    _, text, _ = left(capfd, "list", "--issues", "143566")
+    _, text, _ = run_command(capfd, "list", "--issues", "143566")
     assert text.splitlines() == [
         "143566: left shift by the word width (value; from 2.6.0, right from 2.7.0; documented)",
         "    advisory: PYSEC-2025-201 (CVE-2025-46152)",

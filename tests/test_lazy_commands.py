@@ -37,13 +37,15 @@ def imported(*arguments):
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
-def own(modules):
+def of_this_package(modules):
     return {name for name in modules if name.partition(".")[0] == "recapture"}
 
 
 def test_the_list_of_commands_imports_no_command():
     modules = imported("--help")
-    assert len([name for name in own(modules) if not name.startswith("recapture.tools.")]) < 15  # a tool is its folder
+    assert (
+        len([name for name in of_this_package(modules) if not name.startswith("recapture.tools.")]) < 15
+    )  # a tool is its folder
     assert not modules & {module_of(command.place) for command in COMMANDS.values()}
 
 

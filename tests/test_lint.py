@@ -9,9 +9,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from command_lines import recapture
 
 from recapture.base.errors import UsageError
-from recapture.command.main import main
 from recapture.data import encode
 from recapture.known.behaviours import BEHAVIOURS
 from recapture.tools.lint.formats import github_lines, sarif_document
@@ -37,13 +37,6 @@ def data_file(data, tmp_path):
     path = tmp_path / "data.json"
     path.write_bytes(encode(data))
     return path
-
-
-def status(words):
-    """Return the exit status of a command line."""
-    with pytest.raises(SystemExit) as raised:
-        main(words)
-    return raised.value.code
 
 
 @pytest.fixture
@@ -296,16 +289,16 @@ def test_the_command_writes_lines_annotations_json_and_sarif(data_file, tmp_path
     path = tmp_path / "a,b.py"
     path.write_text("import torch\n\ndef f(x):\n    return x * 2, x.shape\n")
     words = ["lint", str(path), "--torch", "2.11.0", "--compiler", "export", "--data", str(data_file)]
-    assert status(words) == 1
+    assert recapture(*words) == 1
     output = capsys.readouterr()
     assert output.out.startswith(f"{path}:4:19 torch-size-in-result: silently wrong under export in 2.3.1-2.15.0; ")
     assert output.err == "recapture: 1 file, torch 2.11.0: 1 warning\n"
-    assert status([*words, "--exit-zero", "--output-format", "github"]) == 0
+    assert recapture(*words, "--exit-zero", "--output-format", "github") == 0
     assert capsys.readouterr().out.startswith("::warning file=" + str(path).replace(",", "%2C"))
-    assert status([*words, "--output-format", "json"]) == 1
+    assert recapture(*words, "--output-format", "json") == 1
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["line"], row["behaviour"], row["compilers"]) == (4, "torch-size-in-result", ["export"])
-    assert status([*words, "--output-format", "sarif"]) == 1
+    assert recapture(*words, "--output-format", "sarif") == 1
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert run["results"][0]["ruleId"] == run["tool"]["driver"]["rules"][0]["id"] == "torch-size-in-result"
 
@@ -339,7 +332,7 @@ def test_bad_input_is_one_line_and_status_2(data_file, tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text("import torch\n")
     Path("broken.py").write_text("def f(:\n")
-    assert status(["lint", *words, "--data", str(data_file)]) == 2
+    assert recapture("lint", *words, "--data", str(data_file)) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
@@ -351,7 +344,7 @@ def test_a_file_of_a_folder_that_is_no_python_does_not_stop_the_others(data_file
     (tmp_path / "code" / "b.py").write_text("import torch\n\ndef f(x):\n    return x * 2, x.shape\n")
     (tmp_path / "code" / ".venv" / "c.py").write_text("import torch\n")
     assert [path.name for path in python_files([tmp_path / "code"])] == ["a.py", "b.py"]
-    assert status(["lint", str(tmp_path / "code"), "--torch", "any", "--data", str(data_file)]) == 1
+    assert recapture("lint", str(tmp_path / "code"), "--torch", "any", "--data", str(data_file)) == 1
     output = capsys.readouterr()
     assert "torch-size-in-result" in output.out
     assert "left out: " in output.err

@@ -1,3 +1,5 @@
+"""Records and timings: written, read again in one order, and refused where they cannot be true."""
+
 import json
 import os
 import stat

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from command_lines import recapture
 from planted_records import evidence
 
 from recapture.base.errors import UsageError
 from recapture.cases.name_filter import matcher
-from recapture.command.main import main
 from recapture.records.difference import Difference
 from recapture.records.directories import Results
 from recapture.records.record import ErrorInfo, Record, write_jsonl
@@ -158,31 +158,25 @@ def filed(tmp_path):
     return directory
 
 
-def run(*arguments):
-    with pytest.raises(SystemExit) as done:
-        main([str(argument) for argument in arguments])
-    return done.value.code
-
-
 def test_a_filtered_report_prints_its_cells_and_writes_nothing(filed, capsys):
-    assert run("report", filed, "--suite", "types", "-k", "g") == 0
+    assert recapture("report", filed, "--suite", "types", "-k", "g") == 0
     out = capsys.readouterr().out
     assert "1 pass" in out
     assert "graphs" not in out
     assert [path.name for path in filed.iterdir()] == ["conformance.jsonl"]
-    assert run("report", filed, "--kind", "error", "--output", "-") == 0
+    assert recapture("report", filed, "--kind", "error", "--output", "-") == 0
     page = capsys.readouterr().out
     assert "graphs" in page
     assert "types" not in page
 
 
 def test_a_suite_words_or_page_that_cannot_be_shown_is_refused_in_one_line(filed, capsys):
-    assert run("report", filed, "--suite", "typos") == 2
-    assert run("report", filed, "-k", "f g") == 2
-    assert run("report", filed, "-k", "f", "--html") == 2
-    assert run("history", "types::f", "--suite", "types", "--results", filed) == 2
-    assert run("history", "-k", "nothing", "--results", filed) == 2
-    assert run("list", "--claims", "--suite", "types") == 2
+    assert recapture("report", filed, "--suite", "typos") == 2
+    assert recapture("report", filed, "-k", "f g") == 2
+    assert recapture("report", filed, "-k", "f", "--html") == 2
+    assert recapture("history", "types::f", "--suite", "types", "--results", filed) == 2
+    assert recapture("history", "-k", "nothing", "--results", filed) == 2
+    assert recapture("list", "--claims", "--suite", "types") == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 6
     assert errors[0] == "recapture: no results have a suite 'typos'; did you mean 'types'?"

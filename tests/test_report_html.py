@@ -1,3 +1,5 @@
+"""The report as an HTML page: what it holds, how it is filtered in a browser, and the command that writes it."""
+
 import json
 import re
 import shutil
@@ -8,8 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from command_lines import recapture
 
-from recapture.command.main import main
 from recapture.known.claims import CLAIMS
 from recapture.records.difference import Difference
 from recapture.records.directories import read_results
@@ -354,9 +356,7 @@ def test_the_command_writes_the_page_and_the_markdown_beside_the_records(tmp_pat
     directory.mkdir(parents=True)
     for name in ("conformance.jsonl", "environment.json"):
         (directory / name).write_bytes((BARE / name).read_bytes())
-    with pytest.raises(SystemExit) as exit_:
-        main(["report", str(tmp_path / "results"), "--html"])
-    assert exit_.value.code == 0
+    assert recapture("report", tmp_path / "results", "--html") == 0
     assert (directory / "conformance.html").read_text() == page
     assert (directory / "conformance.md").is_file()
     assert "silently wrong: 5" in capsys.readouterr().out
@@ -371,18 +371,14 @@ def test_the_command_writes_the_page_and_the_markdown_beside_the_records(tmp_pat
     ],
 )
 def test_what_cannot_be_reported_is_one_clear_line_and_exit_status_2(arguments, message, capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main(["report", *arguments])
-    assert exit_.value.code == 2
+    assert recapture("report", *arguments) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
 
 
 def test_the_command_prints_one_report_on_request(capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main(["report", str(BARE), "--output", "-"])
-    assert exit_.value.code == 0
+    assert recapture("report", BARE, "--output", "-") == 0
     assert capsys.readouterr().out.startswith("# Conformance: `bare-torch2.11.0-cu130` on `cpu`\n")
 
 
@@ -393,12 +389,6 @@ def copied(tmp_path):
     for name in ("conformance.jsonl", "environment.json"):
         (directory / name).write_bytes((BARE / name).read_bytes())
     return directory
-
-
-def recapture(*arguments):
-    with pytest.raises(SystemExit) as exit_:
-        main([str(argument) for argument in arguments])
-    return exit_.value.code
 
 
 def test_a_report_of_some_kinds_shows_their_cells_and_writes_nothing_beside_the_records(copied, results, capsys):

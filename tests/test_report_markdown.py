@@ -1,3 +1,5 @@
+"""The report in Markdown: its tables, texts with special characters, and counts that add up."""
+
 import random
 import re
 import subprocess

@@ -1,3 +1,5 @@
+"""What reports count and say of records: marks, claims, explanations, groups of failures."""
+
 import time
 
 import pytest

@@ -1,3 +1,5 @@
+"""The summary that a run prints on a terminal: the matrix, lines of silently wrong cells, and progress."""
+
 import io
 import re
 from pathlib import Path

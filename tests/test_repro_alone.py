@@ -92,7 +92,7 @@ def requirements_of_torch():
     )
 
 
-def alone(program, *arguments, cwd):
+def run_with_torch_alone(program, *arguments, cwd):
     """Run a program in a Python that finds torch, what torch requires, and nothing else."""
     text = ALONE.format(allowed=requirements_of_torch()) + program
     command = [sys.executable, "-I", "-W", "ignore", "-c", text, *map(str, arguments)]
@@ -123,7 +123,7 @@ def test_scripts_need_torch_alone_and_their_status_is_1_only_for_a_fault(tmp_pat
     paths = [tmp_path / f"cell{number}.py" for number in range(len(CELLS))]
     for path, cell in zip(paths, CELLS, strict=True):
         path.write_text(in_process(cell), encoding="utf-8")
-    done = alone(FORKED, *paths, cwd=tmp_path)
+    done = run_with_torch_alone(FORKED, *paths, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     statuses = list(map(int, done.stdout.split()))
     for path, status, (cell, (expected, excerpt)) in zip(paths, statuses, CELLS.items(), strict=True):
@@ -147,7 +147,7 @@ def test_an_error_of_a_script_is_status_2_and_one_line(tmp_path):
     for path, (part, broken, _) in zip(paths, ERRORS.values(), strict=True):
         assert part in text
         path.write_text(text.replace(part, broken, 1), encoding="utf-8")
-    done = alone(FORKED, *paths, cwd=tmp_path)
+    done = run_with_torch_alone(FORKED, *paths, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == [str(UNKNOWN)] * len(ERRORS)
     for path, (_, _, message) in zip(paths, ERRORS.values(), strict=True):
@@ -188,7 +188,7 @@ def test_the_judge_can_be_imported_where_there_is_torch_alone(tmp_path):
         "for name in sys.argv[2:]:\n    importlib.import_module(name)\n"
         "print(json.dumps(sorted({name.partition('.')[0] for name in set(sys.modules) - before})))"
     )
-    done = alone(program, archive, *judge, cwd=tmp_path)
+    done = run_with_torch_alone(program, archive, *judge, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     outside = {"msgspec", "click", "rich", "psutil", "tabulate", "jinja2", "packaging", "numpy"}
     assert not outside & set(json.loads(done.stdout))
@@ -197,7 +197,9 @@ def test_the_judge_can_be_imported_where_there_is_torch_alone(tmp_path):
 def test_a_packed_module_that_needs_another_package_cannot_be_imported_there(tmp_path):
     archive = tmp_path / "records.zip"
     archive.write_bytes(packed("recapture.records.record"))
-    done = alone("sys.path.insert(0, sys.argv[1])\nimport recapture.records.record", archive, cwd=tmp_path)
+    done = run_with_torch_alone(
+        "sys.path.insert(0, sys.argv[1])\nimport recapture.records.record", archive, cwd=tmp_path
+    )
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'msgspec'"
 
 
@@ -226,7 +228,7 @@ def branches(x):
 """
 
 
-def short(folder, difference):
+def script_of_branch(folder, difference):
     """The short script of that case under `jit.trace`, which is silently wrong."""
     path = folder / "branches.py"
     path.write_text(BRANCHES, encoding="utf-8")
@@ -238,7 +240,7 @@ def short(folder, difference):
 
 
 def test_a_short_script_ends_with_1_for_its_fault_and_with_2_for_any_other_error(tmp_path):
-    text = short(tmp_path, Difference("held_out[0]", "result", "value", bits="value"))
+    text = script_of_branch(tmp_path, Difference("held_out[0]", "result", "value", bits="value"))
     assert len(text.splitlines()) < 100
     variants = {
         text: FAULT_SHOWS,
@@ -249,6 +251,6 @@ def test_a_short_script_ends_with_1_for_its_fault_and_with_2_for_any_other_error
     paths = [tmp_path / f"short{number}.py" for number in range(len(variants))]
     for path, variant in zip(paths, variants, strict=True):
         path.write_text(variant, encoding="utf-8")
-    done = alone(FORKED, *paths, cwd=tmp_path)
+    done = run_with_torch_alone(FORKED, *paths, cwd=tmp_path)
     assert done.stdout.split() == list(map(str, variants.values())), [Path(f"{path}.err").read_text() for path in paths]
     assert "No module named 'absent'" in Path(f"{paths[2]}.err").read_text(encoding="utf-8").splitlines()[-1]

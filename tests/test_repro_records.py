@@ -129,7 +129,7 @@ def chosen_cells():
     return list(chosen.values())
 
 
-def few(rows):
+def sample_of_each(rows):
     """Some of these cells: each compiler without Dynamo is among them, and each of their verdicts in each phase."""
     covered = set()
     for row in rows:
@@ -141,17 +141,17 @@ def few(rows):
         covered |= kinds
 
 
-@pytest.mark.parametrize("wanted", [few, pytest.param(list, marks=pytest.mark.slow)], ids=["few", "all"])
+@pytest.mark.parametrize("wanted", [sample_of_each, pytest.param(list, marks=pytest.mark.slow)], ids=["few", "all"])
 def test_a_script_decides_as_the_record_was_decided(tmp_path, wanted):
     every = chosen_cells()
     assert len(every) >= 40
     rows = list(wanted(every))
-    warming = "" if wanted is few else WARMING
-    compilers = set(WITHOUT_DYNAMO if wanted is few else REPLAYED)
+    warming = "" if wanted is sample_of_each else WARMING
+    compilers = set(WITHOUT_DYNAMO if wanted is sample_of_each else REPLAYED)
     assert {row.compiler for row in rows} == compilers
     kinds = {(row.verdict, row.phase) for row in every if row.compiler in compilers}
     assert {(row.verdict, row.phase) for row in rows} == kinds
-    assert len({row.verdict for row in rows}) >= (4 if wanted is few else 5)
+    assert len({row.verdict for row in rows}) >= (4 if wanted is sample_of_each else 5)
     suites = printers()
     paths = []
     for number, row in enumerate(rows):

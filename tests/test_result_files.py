@@ -1,4 +1,4 @@
-"""The result_files: finished rows when a run adds to them, replaces them, or is interrupted again."""
+"""The files of results: finished rows when a run adds to them, replaces them, or is interrupted again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INSTALLED = read_environment(SUITES.parent / "results" / "images" / "bare-torch2
 def result_files(
     directory: Path, cases: str, *words: str, resume: bool = False, revision: str = "a", **packages: str
 ) -> ResultFiles:
-    """The result_files of a run of some cases with eager: a whole run without words, with the given packages."""
+    """The files of a run of some cases with eager: a whole run without words, with the given packages."""
     selection = Selection((), tuple((word, None, None) for word in words), frozenset())
     options = RunOptions(
         selection=selection,

@@ -1,3 +1,5 @@
+"""Directories of results: found, read, and refused where they are incomplete."""
+
 from pathlib import Path
 
 import pytest

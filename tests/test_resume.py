@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from conftest import SUITES, records_below, results_below, run_in_process
-from planted_bench import QUICK, TINY, bench, only
+from planted_bench import QUICK, TINY, bench, only_speedups
 
 from recapture.base.option_fields import GIB
 from recapture.cases.collection import Selection
@@ -231,7 +231,7 @@ def test_a_terminated_benchmark_keeps_its_finished_rows_and_can_resume(warm, com
     assert process.returncode == 143
     assert err.strip().splitlines()[-1] == "recapture: terminated; finished work is kept, continue with --resume"
     assert command.leftovers(5.0) == []
-    [row] = only(command.directory / "results").rows
+    [row] = only_speedups(command.directory / "results").rows
     assert str(row.configuration) == "eager fp32"
     assert bench(*arguments[:2], *QUICK, "--results", str(command.directory / "results"), "--resume") == 0
     assert "0 configurations" in capfd.readouterr().err

@@ -84,7 +84,7 @@ def running(cluster, checkout, name, number):
     return len(set(began)) >= number
 
 
-def same(checkout, name, image):
+def assert_same_results(checkout, name, image):
     expected_folder, folder_of_run = (checkout.root / folder / image / "cpu" for folder in ("one", name))
     for file in FILES:
         assert (folder_of_run / file).read_bytes() == (expected_folder / file).read_bytes(), (image, file)
@@ -132,7 +132,7 @@ def test_whatever_dies_the_merged_results_are_those_of_one_machine(checkout, hur
         _, err = again.communicate(timeout=1500)
     assert again.returncode == 0, err
     for image in ("a", "b"):
-        same(checkout, name, image)
+        assert_same_results(checkout, name, image)
     tasks = json.loads((checkout.root / f"{name}.work" / "plan.json").read_bytes())["tasks"]
     ends = {
         index: json.loads((checkout.root / f"{name}.work/cpu/shards/{tasks[index]['name']}/attempt.json").read_bytes())
@@ -167,7 +167,7 @@ def test_a_cancelled_shard_is_missing_and_named_and_runs_when_the_matrix_is_run_
         _, err = again.communicate(timeout=900)
     assert again.returncode == 0, err
     assert "1 shard submitted" in err
-    same(checkout, name, "a")
+    assert_same_results(checkout, name, "a")
 
 
 def test_a_type_of_gpu_goes_to_its_node_and_one_that_nobody_has_is_refused(checkout, cluster, tmp_path):

@@ -1,3 +1,5 @@
+"""The source of a case: what its hash depends on, and the text that runs alone."""
+
 import json
 import os
 import subprocess

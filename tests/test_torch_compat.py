@@ -179,9 +179,9 @@ import msgspec
 def caches(payload, enter):
     from torch._inductor import codecache
     from torch.utils import cpp_extension
-    found = [codecache.default_cache_dir(), codecache.cache_dir(), getattr(codecache, "_HEADER_DIR", "")]
-    found.append(cpp_extension._get_build_directory("planted", verbose=False))
-    return msgspec.json.encode([one for one in found if one])
+    folders = [codecache.default_cache_dir(), codecache.cache_dir(), getattr(codecache, "_HEADER_DIR", "")]
+    folders.append(cpp_extension._get_build_directory("planted", verbose=False))
+    return msgspec.json.encode([folder for folder in folders if folder])
 """
 
 

@@ -1,7 +1,8 @@
-"""Draws functions and modules for a held-out list: at random, so that nobody chooses them by what lint says.
+r"""Draws functions and modules for a held-out list: at random, so that nobody chooses them by what lint says.
 
     python -m benchmarks.lint_draw --seed 20261127 > benchmarks/lint_held_out_1.txt
-    python -m benchmarks.lint_draw --seed 11 --number 14 --library timm --library kornia > benchmarks/lint_held_out_2.txt
+    python -m benchmarks.lint_draw --seed 11 --number 14 --library timm --library kornia \
+        > benchmarks/lint_held_out_2.txt
 
 The modules of some libraries are shuffled with the seed. A function or module is taken if eager can call it with inputs
 of a small grid, and if no target of the lists that are there has the same source.

@@ -75,7 +75,7 @@ def test_a_file_a_folder_and_a_name_are_suites(suite, tmp_path):
     suite(GOOD, "_hidden.py")
     suite(GOOD, "other.py")
     assert find_suites((str(path),)).suites == (SuiteFile("mine", path),)
-    assert [found_suite.name for found_suite in find_suites((str(tmp_path),)).suites] == ["mine", "other"]
+    assert [entry.name for entry in find_suites((str(tmp_path),)).suites] == ["mine", "other"]
     assert find_suites(("basic_use",)).suites[0].path.name == "basic_use.py"
 
 

@@ -270,8 +270,8 @@ def test_reading_and_rendering_results_never_imports_torch():
         "import sys; from pathlib import Path\n"
         "from recapture.tools.compare.cell_changes import diff; from recapture.tools.compare.diff_report import to_json; from recapture.report import history; from recapture.records.directories import read_results\n"
         "from recapture.report import html_page as html, conformance_report as markdown, terminal_summary as terminal\n"
-        f"one = read_results(Path({str(BARE)!r}))\n"
-        "markdown.render_conformance(one.records, one.environment); html.render_html(one.records, one.environment)\n"
-        "to_json(diff(one, one)); assert 'torch' not in sys.modules, 'torch was imported'"
+        f"results = read_results(Path({str(BARE)!r}))\n"
+        "markdown.render_conformance(results.records, results.environment); html.render_html(results.records, results.environment)\n"
+        "to_json(diff(results, results)); assert 'torch' not in sys.modules, 'torch was imported'"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

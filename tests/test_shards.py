@@ -87,9 +87,9 @@ def test_frozen_durations_divide_as_the_folder_does(tmp_path):
     results = REPOSITORY / "results"
     frozen = tmp_path / "durations.jsonl"
     frozen.write_bytes(frozen_seconds(results, "cpu"))
-    in_frozen = recorded_seconds(frozen, "cpu")
-    assert in_frozen == recorded_seconds(results, "cpu")
-    assert len(in_frozen) > 1000
+    from_frozen = recorded_seconds(frozen, "cpu")
+    assert from_frozen == recorded_seconds(results, "cpu")
+    assert len(from_frozen) > 1000
 
 
 @pytest.mark.parametrize(

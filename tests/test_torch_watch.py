@@ -112,10 +112,10 @@ def test_only_the_artifacts_that_are_asked_for_are_made_and_another_listener_sti
     from torch._logging._internal import trace_log, trace_structured
 
     def events(artifacts, before=()):
-        heard, names_made = [], []
+        heard, payloads_made = [], []
 
         def payload(name):
-            names_made.append(name)
+            payloads_made.append(name)
             return name
 
         for handler in before:
@@ -126,7 +126,7 @@ def test_only_the_artifacts_that_are_asked_for_are_made_and_another_listener_sti
             trace_structured("dynamo_output_graph", payload_fn=partial(payload, "graph"))
         for handler in before:
             trace_log.removeHandler(handler)
-        return heard, names_made
+        return heard, payloads_made
 
     handlers = list(trace_log.handlers)
     trace_log.handlers.clear()  # torch's own, which removes itself at the first event

@@ -67,12 +67,12 @@ def line_of(letters):
     ],
 )
 def test_a_cell_turns_where_its_verdict_does(letters, turns):
-    turns_found = [(turn.kind, turn.image, turn.before, turn.skipped) for turn in turning_points(line_of(letters))]
+    points = [(turn.kind, turn.image, turn.before, turn.skipped) for turn in turning_points(line_of(letters))]
     wanted = [
         (kind, NAMES[image], None if before is None else NAMES[before], skipped)
         for kind, image, before, skipped in turns
     ]
-    assert turns_found == wanted
+    assert points == wanted
 
 
 def test_an_edited_case_begins_anew_and_twins_are_no_releases():

@@ -37,9 +37,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def load_toml(path: Path, noun: str, build: Callable[[dict[str, Any]], T]) -> T:
-    """Return what `made` makes of a TOML file; `noun` names its content: "cannot read the known issues".
+    """Return what `build` makes of a TOML file; `noun` names its content: "cannot read the known issues".
 
-    Raises UsageError, in one line, for an unreadable file, for a mistake in its TOML, and where `made` raises
+    Raises UsageError, in one line, for an unreadable file, for a mistake in its TOML, and where `build` raises
     ValueError, as msgspec does.
     """
     try:

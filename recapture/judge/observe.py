@@ -41,7 +41,7 @@ ARGUMENTS_SEED = 0
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception raised by the call; `types` are the names of its class and of that class's bases."""
+    """An exception raised by the call; `type` is the qualified name of its class."""
 
     type: str
     message: str

@@ -159,7 +159,7 @@ def print_profile(console: Console, profile: Profile) -> None:
 def operator_table(times: OperatorTimes, limit: int = SHOWN, name_limit: int = NAME_LIMIT) -> Table:
     """Return the table operator × (self share, total share, total ms, device ms, calls), for eager and compiled.
 
-    It has the `shown` operators with the greatest shares, with at most `name_limit` characters of each name.
+    It has the `limit` operators with the greatest shares, with at most `name_limit` characters of each name.
     """
     sides = [{operator.name: operator for operator in side} for side in (times.eager, times.compiled)]
     cpu = [sum(operator.cpu for operator in side.values()) for side in sides]

@@ -98,6 +98,12 @@ def warm(pool, monkeypatch):
     return pool
 
 
+@pytest.fixture
+def shared(pool, monkeypatch):
+    """Let the reductions that commands of this process make use the shared server."""
+    monkeypatch.setattr(reducing, "WorkerPool", lambda **_: contextlib.nullcontext(pool))
+
+
 @pytest.fixture(scope="session")
 def measured(pool, tmp_path_factory):
     """What one benchmark over every planted failure found."""
@@ -192,6 +198,14 @@ def module_command(tmp_path_factory):
     commands = Commands(tmp_path_factory.mktemp("command"))
     yield commands
     commands.close()
+
+
+def wait_for(condition, seconds=60):
+    """Wait until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
 
 
 def results_below(root: Path) -> Path:

@@ -8,10 +8,10 @@ import socket
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
+from conftest import wait_for
 
 from recapture.machine.pins import find_image
 
@@ -51,11 +51,9 @@ def need_base(client):
         pytest.fail(f"the engine has no image {BASE}: .ci/engine makes it")
 
 
-def wait_for(condition, seconds=60):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.2)
+def containers(client):
+    """The names of the containers that recapture started, those that have ended among them."""
+    return [each.name for each in client.containers.list(all=True, filters={"label": OWNER})]
 
 
 class Engine:

@@ -2,10 +2,10 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
+from conftest import wait_for
 from planted_bench import TINY
 
 from recapture.cases.workload import DTYPES
@@ -54,13 +54,6 @@ def test_what_a_compilation_that_was_interrupted_left_is_removed(compiling, tmp_
     assert COLD in outcome.spent
 
 
-def wait_for(condition, seconds=200):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_benchmark_that_is_killed_in_each_process_in_turn_repeats_only_that_one(command, tmp_path, number):
@@ -77,10 +70,10 @@ def test_a_benchmark_that_is_killed_in_each_process_in_turn_repeats_only_that_on
     for killed in range(3):  # the one that compiles, and two that time
         before = started()
         with command.start(*arguments, **variables) as process:
-            wait_for(lambda before=before: started() == before + 1)
+            wait_for(lambda before=before: started() == before + 1, seconds=200)
             if killed:  # the process that was killed before runs to its end now; the next one is held
                 held.touch()
-                wait_for(lambda before=before: started() == before + 2)
+                wait_for(lambda before=before: started() == before + 2, seconds=200)
             os.kill(process.pid, number)
             process.communicate(timeout=60)
         held.unlink()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import click
 import pytest
-from conftest import REPOSITORY
+from conftest import REPOSITORY, wait_for
 from planted_images import PlantedImages
 
 from recapture.command.in_images import ImageOptions, typed_words
@@ -231,15 +230,8 @@ def test_an_interruption_lets_the_command_in_the_environment_close_its_files(pla
         PYTHONPATH=str(REPOSITORY),
     )
     with process:
-        wait_for(tmp_path / "begun")
+        wait_for((tmp_path / "begun").exists)
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
-    wait_for(tmp_path / "closed")
+    wait_for((tmp_path / "closed").exists)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), err
-
-
-def wait_for(path):
-    end = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < end, path
-        time.sleep(0.02)

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import wait_for
 from planted_engines import (
     BASE,
     CA,
@@ -22,11 +23,11 @@ from planted_engines import (
     ROOT,
     Engine,
     as_root,
+    containers,
     images,
     line_after_the_run,
     need_base,
     one_line,
-    wait_for,
 )
 
 from recapture.base.errors import EnvironmentUnfitError
@@ -38,10 +39,6 @@ from recapture.machine.image_match import image_for, pinned_images
 from recapture.machine.pins import find_image, lock_hash, lock_path
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
-
-
-def containers(client):
-    return [each.name for each in client.containers.list(all=True, filters={"label": OWNER})]
 
 
 @pytest.fixture(scope="session")

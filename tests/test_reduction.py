@@ -1,6 +1,5 @@
 """Reductions that run: the verdict is kept, what was tried is counted, and nothing outside the own folders changes."""
 
-import contextlib
 import json
 import os
 import signal
@@ -14,7 +13,7 @@ from conftest import REPOSITORY
 from recapture.base.errors import UsageError
 from recapture.command.main import _run
 from recapture.records.verdicts import Verdict
-from recapture.tools.explain.reduce import candidates, reducing
+from recapture.tools.explain.reduce import candidates
 from recapture.tools.explain.reduce.candidates import CandidateRunner
 from recapture.tools.explain.reduce.reducing import ReduceOptions, open_reduction
 
@@ -339,12 +338,6 @@ def test_a_compiler_that_names_its_backend_has_one_stage(pool):
         stage, checks = reduction._checks(program, result)
     assert (result.verdict, fault.verdict) == (Verdict.WRONG, Verdict.WRONG)
     assert (stage, len(checks)) == ("Dynamo", 1)
-
-
-@pytest.fixture
-def shared(pool, monkeypatch):
-    """Let the commands of this process use the shared server."""
-    monkeypatch.setattr(reducing, "WorkerPool", lambda **_: contextlib.nullcontext(pool))
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from planted_engines import BASE, CA, IMAGE, OWNER, ROOT, images, need_base, wait_for
+from conftest import wait_for
+from planted_engines import BASE, CA, IMAGE, ROOT, containers, images, need_base
 
 from recapture.base.errors import EnvironmentUnfitError
 from recapture.images.engine import connect
@@ -111,10 +112,6 @@ def outcomes(project):
     """Return the outcome of each test that the baseline names, without the message of a failure."""
     text = (project.parent / "baseline.json").read_text()
     return json.loads(text)["releases"]["2.11.0"]["tests"]
-
-
-def containers(client):
-    return [each.name for each in client.containers.list(all=True, filters={"label": OWNER})]
 
 
 def test_a_container_says_what_an_environment_says(client, project):

@@ -1,6 +1,5 @@
 """The text of an issue: its script shows the recorded fault, and nothing in it breaks out of its Markdown."""
 
-import contextlib
 import re
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from recapture.records.difference import Difference
 from recapture.records.directories import read_results
 from recapture.records.verdicts import FAILING, SILENTLY_WRONG, Verdict
 from recapture.run.cell import CellResult
-from recapture.tools.explain.reduce import reducing
 from recapture.tools.explain.reduce.reducing import ReduceOptions, open_reduction
 from recapture.tools.explain.script.choice import ScriptEnd, TriedScript
 from recapture.tools.explain.script.upstream import Upstream, gather, issue_text, versions
@@ -120,12 +118,6 @@ def suite(tmp_path_factory):
     path = tmp_path_factory.mktemp("suites") / "planted_upstream.py"
     path.write_text(SUITE)
     return path
-
-
-@pytest.fixture
-def shared(pool, monkeypatch):
-    """Let the commands of this process use the shared server."""
-    monkeypatch.setattr(reducing, "WorkerPool", lambda **_: contextlib.nullcontext(pool))
 
 
 def test_the_command_prints_the_sections_of_the_template(shared, suite, capsysbinary):

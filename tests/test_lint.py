@@ -199,6 +199,31 @@ def test_a_module_that_computes_in_float_is_told_to_cast_back(lint, cast):
     assert lint(source.replace("x.float()", "self.linear(x)")) == []
 
 
+@pytest.mark.parametrize(
+    ("held", "is_found"),
+    [
+        ("nn.Buffer(torch.ones(8))", True),
+        ("torch.ones(8)", True),
+        ("nn.Parameter(torch.ones(8))", False),
+        ("norm_layer(8)", False),
+    ],
+)
+def test_a_module_without_parameters_takes_any_dtype(lint, held, is_found):
+    source = f"""
+        import torch
+        from torch import nn
+        class Shift(nn.Module):
+            def __init__(self, norm_layer=None):
+                super().__init__()
+                self.size = int(8)
+                self.held = {held}
+            def forward(self, x: torch.Tensor):
+                return x + self.held.to(x.dtype)
+        """
+    warnings = lint(source, compilers=("jit.trace",))
+    assert ("cast-to-dtype-of-argument" in {behaviour for _, behaviour in warnings}) is is_found
+
+
 def test_a_setting_of_torch_is_no_value_of_a_tensor(lint):
     assert lint("import torch\ndef f(x):\n    if torch.are_deterministic_algorithms_enabled():\n        x = x.abs()\n    return x", every=True) == []  # fmt: skip
 

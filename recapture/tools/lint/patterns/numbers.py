@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from recapture.tools.lint.reader import Found, Reader, is_cast, is_dtype_of_argument, pattern
+from recapture.tools.lint.reader import Found, Reader, is_cast, is_dtype_of_argument, pattern, targets_of
 from recapture.tools.lint.values import UNKNOWN
 
 
@@ -141,7 +141,8 @@ MAKES_OF_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor", "torch.full", "
 @pattern("cast-to-dtype-of-argument", nodes=(ast.Return, ast.Call))
 def _casts(node: ast.AST, reader: Reader) -> Iterator[Found]:
     """Yield a result that is cast to the dtype of an argument, and a tensor of numbers in that dtype."""
-    if reader.captured.owner is not None and not _computes_in_float(reader.captured.node):
+    owner = reader.captured.owner
+    if owner is not None and not _computes_in_float(reader.captured.node) and may_have_parameters(owner):
         return
     if isinstance(node, ast.Return) and node.value is not None:
         for part in node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else [node.value]:
@@ -154,6 +155,31 @@ def _casts(node: ast.AST, reader: Reader) -> Iterator[Found]:
                 # One number alone does not decide the dtype of a result: the other operand does.
                 is_single = reader.full(node.func) in SINGLE_NUMBERS and not _is_sequence(node.args[:1], reader)
                 yield Found("cast-to-dtype-of-argument", node, sure=not is_single)
+
+
+WITHOUT_PARAMETERS = frozenset(
+    {"Buffer", "Dropout", "Identity", "dict", "float", "int", "len", "list", "max", "min", "tuple"}
+)
+"""Last names of what makes a value that holds no parameter."""
+
+
+def may_have_parameters(owner: ast.ClassDef) -> bool:
+    """Whether a module may have parameters, of its own, of a base or of a submodule: they decide its input's dtype."""
+    if any(ast.unparse(base).rpartition(".")[2] != "Module" for base in owner.bases):
+        return True
+    known = {inner.name for inner in ast.walk(owner) if isinstance(inner, ast.FunctionDef)}
+    for inner in ast.walk(owner):
+        attributes = {target.attr for target in targets_of(inner) if isinstance(target, ast.Attribute)}
+        value = getattr(inner, "value", None)
+        if attributes and isinstance(value, ast.Call):
+            name = ast.unparse(value.func)
+            is_number = name.startswith(("math.", "torch.", "self.")) and not name.startswith("torch.nn.")
+            if not is_number and name.rpartition(".")[2] not in WITHOUT_PARAMETERS:
+                return True
+            known |= attributes
+    calls = (ast.unparse(inner.func) for inner in ast.walk(owner) if isinstance(inner, ast.Call))
+    called = {name.removeprefix("self.") for name in calls if name.startswith("self.") and name.count(".") == 1}
+    return bool(called - known - {"register_buffer"})
 
 
 def _computes_in_float(node: ast.AST) -> bool:

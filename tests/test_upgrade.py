@@ -152,9 +152,11 @@ def test_tests_that_did_not_run_are_told_in_the_first_line(planted_releases, pro
         "conftest.py",
     )
     write(project, "def test_a(): pass\ndef test_b(): pass\ndef test_c(): assert False\n")
-    words = ["upgrade", "--across", "2.9.0,2.9.1", "--runs", "1", "--", "pytest", "-q", "-x"]
-    assert _run(words) == 0
+    words = ["upgrade", "--across", "2.9.0,2.9.1", "--runs", "1"]
+    command = ["--", "pytest", "-q", "-x"]
+    assert _run([*words, *command]) == 0
     assert capsys.readouterr().out.startswith("nothing is worse on 2.9.1; 2 tests did not run on 2.9.1\n")
+    assert _run([*words, "--fail-on", "new", *command]) == 3  # a gate that knows nothing does not pass
 
 
 def test_pytest_of_another_environment_is_refused(planted_releases, project, capsys):

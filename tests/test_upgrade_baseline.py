@@ -184,6 +184,21 @@ def test_a_command_that_fails_without_any_test_makes_no_baseline(project, capsys
     assert not (project / "b.json").exists()
 
 
+def test_the_files_are_written_although_nobody_reads_the_report(project):
+    write(project, "def test_a(): pass")
+    words = ["upgrade", "--across", "here", "--runs", "1", "--write-baseline", "b.json", "--junit", "j.xml", "--"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "recapture", *words, *PYTHON],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        assert process.wait() == 0
+        assert "Traceback" not in process.stderr.read().decode()
+    assert sorted(path.name for path in project.glob("?.*")) == ["b.json", "j.xml"]
+
+
 def test_a_command_that_runs_none_of_its_tests_makes_no_baseline(project, capsys):
     write(project, "[pytest]\naddopts = --collect-only\n", "pytest.ini")
     write(project, "def test_a(): pass\ndef test_b(): pass\n")

@@ -117,21 +117,30 @@ def upgrade_command(
         raise UsageError("--across needs two releases to compare, or --baseline or --write-baseline with one")
     with rounds.held(again=again):
         report, results = upgrade.run()
+    try:  # files first: who reads the report may close it early, as `| head` does
+        if junit_file is not None:
+            write_file(junit_file, upgrade_junit(report, results).decode())
+        if written is not None:
+            _write(written, words, report, results, earlier)
+    finally:
+        _print(report, form)
+    if report.edited:
+        return EnvironmentUnfitError.exit_status
+    gate = (fail_on or ("new" if saved is not None else "never")) == "new"
+    if gate and report.worse:
+        return WORSE
+    if gate and any(comparison.not_run for comparison in report.places):
+        return EnvironmentUnfitError.exit_status
+    return max(result.status for result in results)
+
+
+def _print(report: UpgradeReport, form: str) -> None:
     if form == "json":
         print_json(report)
     elif form == "markdown":
         echo(to_markdown(upgrade_document(report, whole=True)), nl=False)
     else:
         print_document(console(), upgrade_document(report))
-    if junit_file is not None:
-        write_file(junit_file, upgrade_junit(report, results).decode())
-    if written is not None:
-        _write(written, words, report, results, earlier)
-    if report.edited:
-        return EnvironmentUnfitError.exit_status
-    if report.worse and (fail_on or ("new" if saved is not None else "never")) == "new":
-        return WORSE
-    return max(result.status for result in results)
 
 
 def _replaced(path: Path) -> Baseline | None:

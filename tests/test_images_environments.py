@@ -111,7 +111,7 @@ def test_what_a_killed_process_left_is_not_taken_for_an_environment(planted, env
 
 
 def test_two_runs_that_want_the_same_environment_make_it_once(planted):
-    code = "with environments.use(image) as found: print(found.python.exists())"
+    code = "with environments.use(image) as interpreter: print(interpreter.python.exists())"
     processes = [planted.start(code, PLANTED_UV="slow") for _ in range(2)]
     for process in processes:
         with process:

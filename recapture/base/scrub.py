@@ -13,6 +13,9 @@ from recapture.base.paths import PACKAGE
 MAX_LINES = 12
 MAX_LENGTH = 900
 
+MOST_READ = 200_000
+"""Characters that are read of a message: of 20 million, the patterns need longer than a call may take."""
+
 _OURS = re.compile(rf"(?m)^[ \t]*(?:{re.escape(str(PACKAGE))}/(?!data/)\S+|<frozen runpy>)\(\d+\): .*\n?")
 """Lines of a TorchScript stack that show only this project's own code, and change with it.
 
@@ -278,7 +281,7 @@ def without_secrets_inside(value: Any) -> Any:
 
 def scrub(message: str) -> str:
     """Return a message without secrets, addresses, paths, temporary names, times and advice, of a readable length."""
-    message = without_secrets(message)
+    message = without_secrets(message[:MOST_READ])
     message = _without_own_places(_OURS.sub("", encodable(message)).replace(_MARK, ""))
     for pattern, replacement in _SCRUBBING:
         message = pattern.sub(replacement, message)

@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -19,7 +19,7 @@ from recapture.base.exceptions import qualified, safe_text, traceback_text
 from recapture.judge.aliases import blocks_of, bytes_outside, shared
 from recapture.judge.backward import backward, descend, leaves_of, training_weights, weights
 from recapture.judge.earlier_calls import EarlierCalls
-from recapture.judge.recorded_output import Recorded, recorded
+from recapture.judge.recorded_output import Recorded, add_to_log, recorded
 from recapture.judge.snapshot import (
     Described,
     Snapshot,
@@ -181,7 +181,9 @@ class _Call:
         self.seed = seed
         self.args = args
         self.before = before
-        self.leaves = leaves_of([*(("args" + path, array) for path, array in before.arrays), *self._state_arrays()])
+        # The state has gradients alone in a backward: without one, its tensors are not asked for.
+        state = self._state_arrays() if around.backward else ()
+        self.leaves = leaves_of([*(("args" + path, array) for path, array in before.arrays), *state])
         self.storages = {path: _storage(array) for path, array in before.arrays}
         self.versions = {path: changes_of(array) for path, array in before.arrays}
         self.found: dict[str, Any] = {}
@@ -215,7 +217,7 @@ class _Call:
                 self.found.setdefault("raised", describe_raised(error))
                 self.found.pop("result", None)
         output = printed.text.getvalue()
-        sys.stdout.write(output)  # the output of a cell stays readable in its log
+        add_to_log(sys.stdout, output)  # the output of a cell stays readable in its log
         return Observation(
             self.label,
             output=output,
@@ -227,7 +229,7 @@ class _Call:
 
     def _state_arrays(self) -> tuple[tuple[str, Any], ...]:
         around = self.around
-        return () if around.reachable is None else around.reachable.describe(around.module, copy=False).arrays
+        return () if around.reachable is None else around.reachable.arrays(around.module)
 
     def _synchronize(self) -> None:
         if self.around.device == "cuda":
@@ -255,17 +257,21 @@ class _Call:
         if not around.values_only:
             self.found["outside"] = dict(bytes_outside(args.arrays))
             self._storages(args)
+        state: Described | None = None
+        if around.reachable is not None and (result is None or not around.backward):
+            state = around.reachable.describe(around.module)  # no backward changes it: one look is enough
         if result is not None:
+            arrays = self._state_arrays() if state is None else state.arrays
             if not around.values_only:
-                self._aliases(result, args)
+                self._aliases(result, args, arrays)
             if around.backward:
-                self._backward(result, args)
+                self._backward(result, args, arrays)
         if not around.values_only:  # a backward may write into what is kept, too
             self.found["overwritten"] = around.earlier.overwritten()
             if result is not None:
                 around.earlier.add(self.label, result, args, *self._to_be_kept(value, result, args))
         if around.reachable is not None:
-            self.found["state"] = around.reachable.describe(around.module).snapshot
+            self.found["state"] = (state or around.reachable.describe(around.module)).snapshot
         if around.watch is not None:
             watch = around.watch
             self.found["watched"] = snapshot_result_of(lambda: call_with(watch, around.target, value))
@@ -276,11 +282,11 @@ class _Call:
         unused = "gradients" not in self.found and any(getattr(array, "grad_fn", None) is not None for array in arrays)
         return () if unused else (value, self.args)
 
-    def _aliases(self, result: Described, args: Described) -> None:
+    def _aliases(self, result: Described, args: Described, of_state: Iterable[tuple[str, Any]]) -> None:
         around = self.around
         results = blocks_of(("result" + path, array) for path, array in result.arrays)
         argument_blocks = blocks_of(("args" + path, array) for path, array in args.arrays)
-        state = blocks_of(self._state_arrays())
+        state = blocks_of(of_state)
         by_label = around.earlier.results.items()
         earlier = [(f"{label}: result{path}", array) for label, arrays in by_label for path, array in arrays]
         among = {pair for part in (results, argument_blocks) for pair in shared(part, part) if pair[0] < pair[1]}
@@ -310,12 +316,12 @@ class _Call:
             return training_weights(root)
         return weights(root, number, crc32((self.label if self.seed is None else self.seed).encode()))
 
-    def _backward(self, result: Described, args: Described) -> None:
+    def _backward(self, result: Described, args: Described, of_state: Iterable[tuple[str, Any]]) -> None:
         try:
             # The call itself may be what makes a parameter require a gradient: without it here, the backward would
             # leave one in its `.grad`, which the next call would be blamed for.
             known = {id(leaf.tensor) for leaf in self.leaves}
-            after = leaves_of(self._state_arrays())
+            after = leaves_of(of_state)
             # Of what the call itself computes for an attribute, nobody reads a gradient: `.grad` stays empty there.
             began = [leaf._replace(grad_fn=None) for leaf in after if id(leaf.tensor) not in known]
             began = [leaf for leaf in began if leaf.tensor.is_leaf]

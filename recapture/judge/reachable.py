@@ -17,7 +17,7 @@ from typing import Any
 from recapture.base.exceptions import qualified
 from recapture.judge.contents import HOOKS, OF_TORCH, PLAIN, attribute, function_text, make_up, own_names
 from recapture.judge.saver import Saver
-from recapture.judge.snapshot import Described, Snapshot, describe
+from recapture.judge.snapshot import Described, Snapshot, arrays_in, describe
 from recapture.judge.variables import Finder
 from recapture.judge.views import ClassView, MappingView, values_at
 
@@ -44,33 +44,38 @@ class Reachable:
         self._flat: dict[str, tuple[tuple[Any, ...], Snapshot]] = {}
         """The same of flat containers, with what they held: a vocabulary can have very many entries."""
 
-    def describe(self, module: Any = None, *, copy: bool = True) -> Described:
+    def describe(self, module: Any = None) -> Described:
         """Describe the state; the parameters and buffers are those of `module`, the attributes those of the target.
 
-        `module` is a compiler's result that works on copies. Where it lacks a name, the target's is described. Without
-        `copy`, only what may hold tensors is described, and their elements are left out.
+        `module` is a compiler's result that works on copies. Where it lacks a name, the target's is described.
         """
         children: dict[str, Snapshot] = {}
         arrays: list[tuple[str, Any]] = []
         for path, value in self._values(module).items():
             if type(value) in PLAIN:
-                if copy:
-                    children[path] = Snapshot(qualified(type(value)), scalar=value)
-                continue  # it holds no tensors
-            if not copy and _holds_no_tensors(value):
+                children[path] = Snapshot(qualified(type(value)), scalar=value)
                 continue
             held = _held(value)
             if held is not None and path in self._flat and self._flat[path][0] == held:
                 children[path] = self._flat[path][1]
                 continue
-            described = describe(value, consume=False, copy=copy, like=self._last.get(path))
+            described = describe(value, consume=False, like=self._last.get(path))
             children[path] = described.snapshot
             if held is not None:
                 self._flat[path] = (held, described.snapshot)
-            if copy and described.snapshot.tensor is not None:
+            if described.snapshot.tensor is not None:
                 self._last[path] = described.snapshot
             arrays += [(path + below, array) for below, array in described.arrays]
         return Described(Snapshot("state", children=tuple(children.items())), tuple(arrays))
+
+    def arrays(self, module: Any = None) -> tuple[tuple[str, Any], ...]:
+        """Return the tensors and numpy arrays of the state with their paths, as `describe` does; nothing is copied."""
+        return tuple(
+            (path + below, array)
+            for path, value in self._values(module).items()
+            if not _holds_no_tensors(value)
+            for below, array in arrays_in(value)
+        )
 
     def save(self) -> Callable[[], None]:
         """Return a function that sets the state back to what it is now, as far as that is possible."""

@@ -77,6 +77,12 @@ FROM_CPP = "(Triggered internally at "
 """What torch adds to a warning of its own C++, which names the line of the user and comes once in a process."""
 
 
+def add_to_log(stream: Any, text: str) -> None:
+    """Write to an output of this process. It is lost where the code has closed the stream, or removed it."""
+    with contextlib.suppress(Exception):
+        stream.write(text)
+
+
 def _set_back(owner: Any, name: str, now: Any, before: Any) -> None:
     """Set an attribute back, unless the call itself has set it."""
     if getattr(owner, name) is now:
@@ -96,7 +102,7 @@ def _size_of_output() -> int | None:
 
 
 class _Both(io.TextIOBase):
-    """A stream that writes to a text and to another stream."""
+    """A stream that writes to a text and to another stream, if the code has left one: Python's own may be None."""
 
     def __init__(self, text: io.StringIO, stream: Any) -> None:
         self.text = text
@@ -104,11 +110,13 @@ class _Both(io.TextIOBase):
 
     def write(self, text: str) -> int:
         self.text.write(text)
-        self.stream.write(text)
+        if self.stream is not None:
+            self.stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        self.stream.flush()
+        if self.stream is not None:
+            self.stream.flush()
 
     def fileno(self) -> int:
         return int(self.stream.fileno())

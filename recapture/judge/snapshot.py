@@ -139,6 +139,26 @@ def describe(
     return Described(snapshot, tuple(describer.arrays))
 
 
+def arrays_in(value: Any) -> tuple[tuple[str, Any], ...]:
+    """Return the tensors and numpy arrays in a value with their paths, as `describe` without `consume` does."""
+    if _is_bare(value):  # most values of most modules
+        return (("", value),)
+    return describe(value, consume=False, copy=False).arrays
+
+
+def _is_bare(value: Any) -> bool:
+    """Whether a value is one of torch's own tensors that carries no other: no gradient, scale or attribute."""
+    import torch
+
+    return (
+        type(value) in (torch.Tensor, torch.nn.Parameter)
+        and not value.is_nested
+        and not value.is_quantized
+        and not vars(value)
+        and not ((value.is_leaf or value.retains_grad) and value.grad is not None)
+    )
+
+
 def snapshot_of(value: Any) -> Snapshot:
     """Describe a value as `describe` does."""
     return describe(value).snapshot

@@ -25,6 +25,7 @@ from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing
 from recapture.judge.later_calls import differs_beside_the_state, unseen
 from recapture.judge.observe import ARGUMENTS_SEED, Observation, Raised, end_if_forked
+from recapture.judge.recorded_output import add_to_log
 from recapture.judge.reference import Eager, first_again
 from recapture.judge.snapshot import Snapshot, TensorSnapshot, describe
 from recapture.judge.torch_state import Flags, place_of, read_flags, restore_flags, setting_texts
@@ -58,7 +59,7 @@ def carry_out(load: Callable[[], Case], compiler: Compiler, device: str, enter: 
         return events
     raised = next((observation.raised for observation in first if observation.raised is not None), None)
     if raised is not None:  # a check of the doctor may explain it
-        print(raised.traceback, file=sys.stderr)
+        add_to_log(sys.stderr, f"{raised.traceback}\n")
     quiet = Rules(repeated=True, show_values=False)
     events.repeated = [
         # No noise here: the runs of an unstable case differ from each other in any case.

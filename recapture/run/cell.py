@@ -17,6 +17,7 @@ from recapture.cases.collection import execute, executed
 from recapture.cases.compilers import builtin_compilers, compilers_of
 from recapture.cases.requirements import unmet
 from recapture.judge.observe import Raised, describe_raised
+from recapture.judge.recorded_output import add_to_log
 from recapture.judge.steps import carry_out
 from recapture.judge.verdict import CellEvents, Failure, Ruling, decide
 from recapture.records.cell_facts import CellFacts
@@ -125,7 +126,7 @@ def rule(
     if ruling is None:
         raise RuntimeError("a cell whose steps were carried out has a verdict")
     if ruling.raised is not None:
-        print(ruling.raised.traceback, file=sys.stderr)
+        add_to_log(sys.stderr, f"{ruling.raised.traceback}\n")
     return ruling, events
 
 

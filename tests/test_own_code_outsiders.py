@@ -1,6 +1,7 @@
 """What outsiders met: each of their small files with the right answer, and further code of each kind."""
 
 import importlib.util
+import re
 import time
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from planted_own_code import checked
 from recapture.base.errors import UsageError
 from recapture.cases.own_code import OwnCode, TargetError, order_of_names
 from recapture.cases.target import parse_input
+from recapture.tools.check.examine_cell import with_last_line
 from recapture.tools.check.report import check_details, check_line
 from recapture.tools.check.request import CheckOptions, CheckRequest
 from recapture.tools.check.session import prepare
 from recapture.tools.check.source_facts import codes_of, mined
+from recapture.tools.check.torchscript_message import OF_THE_INTERPRETER, cause
 from recapture.tools.check.variants import variants
 
 FILES = Path(__file__).parent / "resources" / "outsiders"
@@ -172,6 +175,39 @@ def on_one(x):
 """
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys\nsys.stdout.close()\nsys.stderr = None\n",
+        "import sys\nsys.stdout = sys.stderr = None\n",
+    ],
+)
+def test_code_that_closes_its_output_is_judged_all_the_same(served, tmp_path, text):
+    path = tmp_path / "theirs.py"
+    path.write_text(f"{text}def f(x):\n    return x * 2 if x.sum() > 0 else x\n")
+    result = checked("f", "3", place=path, compilers=("jit.trace", "fx"), most_inputs=3)
+    assert (result["jit.trace"].verdict, result["fx"].verdict) == ("specialized", "error")
+
+
+@pytest.mark.parametrize("name", ["Strict", "make"])
+def test_a_class_may_raise_anything_for_an_attribute_that_it_does_not_have(served, tmp_path, name):
+    path = tmp_path / "theirs.py"
+    path.write_text(
+        "import torch\n\n\nclass Strict(torch.nn.Module):\n    def __getattr__(self, name):\n"
+        "        raise RuntimeError(f'no {name}')\n\n    def forward(self, x):\n        return x * 2\n\n\n"
+        "def make():\n    return Strict()\n"
+    )
+    result = checked(name, "3", place=path, compilers=("fx", "compile:eager"), most_inputs=3)
+    assert [row.verdict for row in result.rows] == ["pass", "pass"]
+
+
+def test_a_message_of_20_million_characters_is_cut(served, tmp_path):
+    path = tmp_path / "theirs.py"
+    path.write_text("def f(x):\n    raise ValueError('a b ' * 5_000_000)\n")
+    with pytest.raises(UsageError, match=r"raises ValueError on its input \(line 2 of theirs.py\): a b a b .*…$"):
+        checked("f", "3", place=path, timeout=50.0)
+
+
 def test_code_that_ends_its_process_while_it_is_captured_is_no_compiler_s_fault(served, tmp_path):
     path = tmp_path / "leaves.py"
     path.write_text(LEAVES)
@@ -185,6 +221,46 @@ def test_code_that_ends_its_process_while_it_is_captured_is_no_compiler_s_fault(
     assert "not usable" not in result.report.sentence
 
 
+GIVES_UP = """
+import ctypes
+import os
+import torch
+
+
+def give_up(x):
+    os.write(2, b"libgomp: Thread creation failed: Resource temporarily unavailable\\n")
+    ctypes.CDLL(None).exit(1)
+
+
+def when_traced(x):
+    if isinstance(x, torch.fx.Proxy):
+        give_up(x)
+    return x * 2
+
+
+def on_one(x):
+    if x.shape[0] == 1:
+        give_up(x)
+    return x * 2
+"""
+
+GAVE_UP = "C code called exit(1): libgomp: Thread creation failed: Resource temporarily unavailable"
+
+
+def test_a_library_that_ends_the_process_is_not_taken_for_the_code(served, tmp_path):
+    path = tmp_path / "gives_up.py"
+    path.write_text(GIVES_UP)
+    row = checked("when_traced", "3", place=path, compilers=("fx",), most_inputs=2)["fx"]
+    assert (row.verdict, row.words) == ("crash", "crash")
+    assert row.reason == GAVE_UP
+    assert "no compiler is at fault" not in row.advice
+    result = checked("on_one", "3", place=path, most_inputs=4)
+    assert dict(result.report.unaffordable) == {"batch=1": GAVE_UP}
+    assert "1 left out because eager's process ends" in result.report.inputs_in_words
+    with pytest.raises(UsageError, match=re.escape(f"ends its process ({GAVE_UP}) in the call with the example")):
+        checked("give_up", "3", place=path)
+
+
 def test_an_input_that_ends_the_process_of_eager_is_counted_apart(served, tmp_path):
     path = tmp_path / "leaves.py"
     path.write_text(LEAVES)
@@ -194,11 +270,36 @@ def test_an_input_that_ends_the_process_of_eager_is_counted_apart(served, tmp_pa
     assert "too much time" not in result.report.inputs_in_words
 
 
-def test_a_long_traceback_of_torchscript_leaves_the_innermost_frame(served):
+def test_a_long_traceback_of_torchscript_leaves_the_cause(served):
     """An attribute that nobody reads is not refreshed, which is no wrong value; the trace is of one rank."""
     row = outsider("refreshed_attribute.py", "audio_block", "1x2x8", most_inputs=60)["jit.trace"]
     assert row.words == "right on the example, fails loudly on first row alone"
-    assert "fails in the TorchScript interpreter, in torch/nn/modules/conv.py(" in row.reason
+    assert row.reason.startswith("call on first row alone: RuntimeError: ")
+    assert "interpreter" not in row.reason
+
+
+STACK = "torch/nn/modules/conv.py(370): forward\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "whole", "said"),
+    [
+        (f"{STACK}RuntimeError: no room", f"{STACK}RuntimeError: no room", "no room"),
+        (f"{STACK}more\n…", f"{STACK * 20}RuntimeError: no room\n", "no room"),
+        (f"{STACK}mo…", f"{STACK * 20}RuntimeError: no room at /home/me/x.py", "no room at x.py"),
+        (f"{STACK}…", f"{STACK * 20}RuntimeError: {'long ' * 200}", f"{('long ' * 57).rstrip()}…"),
+        (f"{STACK}mo…", "another message", "another message"),
+    ],
+)
+def test_the_last_line_of_a_message_that_was_cut_is_the_cause(message, whole, said):
+    first = f"{OF_THE_INTERPRETER}\n"
+    assert cause(with_last_line(first + message, first + whole), "RuntimeError") == said
+
+
+def test_a_cause_that_no_record_has_is_not_made_of_the_end_of_a_frame():
+    frame = "fails in the TorchScript interpreter, in torch/nn/modules/conv.py(370): forward"
+    assert cause(f"{OF_THE_INTERPRETER}\n{STACK}torch/nn/mod…", "RuntimeError") == frame
+    assert with_last_line("another message …", "another message that is long") == "another message …"
 
 
 # --- arguments by name ------------------------------------------------------------------------------------------------
@@ -243,10 +344,9 @@ def test_names_that_do_not_fit_are_the_target_s_fault(served, inputs):
         checked("KeywordOnly", place=FURTHER, inputs_from=(str(FURTHER), inputs))
 
 
-def test_a_forward_with_names_alone_is_checked(served):
-    result = checked(
-        "KeywordOnly", place=FURTHER, inputs_from=(str(FURTHER), "x_and_scale"), compilers=("jit.trace", "fx")
-    )
+@pytest.mark.parametrize("inputs", ["x_and_scale", "of_a_tokenizer"])
+def test_a_forward_with_names_alone_is_checked(served, inputs):
+    result = checked("KeywordOnly", place=FURTHER, inputs_from=(str(FURTHER), inputs), compilers=("jit.trace", "fx"))
     assert [row.verdict for row in result.rows] == ["pass", "pass"]
 
 

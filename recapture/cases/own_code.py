@@ -16,7 +16,8 @@ import re
 import sys
 import types
 import zlib
-from collections.abc import Iterator
+from collections import UserDict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from recapture.torch_api.compat import seed_everything
@@ -27,6 +28,9 @@ BESIDE = "Put beside this script: "
 
 LARGEST_INTEGER = 10
 """Random integer tensors have values below this, so that they can be indices of a small embedding."""
+
+BY_NAME = (dict, UserDict)
+"""Types of inputs whose items are arguments by name; what a tokenizer of Hugging Face returns is of the second."""
 
 TORCHVISION_PARTS = ("", ".segmentation", ".detection", ".video", ".optical_flow")
 """Modules of ``torchvision.models`` whose functions make models."""
@@ -97,7 +101,7 @@ class OwnCode:
             parameters = self.names if self.by_name else len(self.example())
             called = wrapped(target, parameters, self.by_name, self.form)
             if not self.nameless and not isinstance(target, torch.nn.Module):
-                called.__name__ = getattr(target, "__name__", "call")
+                called.__name__ = attribute_of(target, "__name__", "call")
             return called
         return target
 
@@ -118,13 +122,13 @@ class OwnCode:
         """Return what the user gave as a tuple of arguments: a tuple, one value, a dict, or a function of these."""
         if callable(inputs) and not hasattr(inputs, "dtype"):  # a function that makes them
             inputs = inputs()
-        if isinstance(inputs, dict):
+        if isinstance(inputs, BY_NAME):
             args = self._in_order(inputs)
         else:
             args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
         return requiring_gradients(args) if self.gradients else args
 
-    def _in_order(self, inputs: dict[str, Any]) -> tuple[Any, ...]:
+    def _in_order(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         ordered = [name for name in self.names if name in inputs]
         if len(ordered) < len(inputs):
             unknown = next(name for name in inputs if name not in ordered)
@@ -317,13 +321,22 @@ def build(definition: Any, name: str) -> Any:
     return result if isinstance(result, torch.nn.Module) or inspect.isfunction(result) else definition
 
 
+def attribute_of(value: Any, name: str, default: Any = None) -> Any:
+    """Return an attribute of a user's object, whose class may raise any exception where it has none of that name."""
+    try:
+        return getattr(value, name, default)
+    except Exception:
+        return default
+
+
 def _refuse_compiled(definition: Any, name: str) -> None:
     """Raise TargetError for what a compiler made: a check compares compilers with the code that they are given."""
     import torch
 
+    of_dynamo = attribute_of(definition, "_torchdynamo_orig_callable")
     if isinstance(definition, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         how = "TorchScript"
-    elif hasattr(definition, "_torchdynamo_orig_callable") or type(definition).__name__ == "OptimizedModule":
+    elif of_dynamo is not None or type(definition).__name__ == "OptimizedModule":
         how = "torch.compile"
     elif type(definition).__name__ == "ExportedProgram":
         how = "torch.export"
@@ -409,7 +422,7 @@ def requiring_gradients(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args
 
 
-def order_of_names(target: Any, inputs: dict[str, Any]) -> tuple[tuple[str, ...], bool]:
+def order_of_names(target: Any, inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
     """Return the parameters that a dict of arguments is for, in order, and whether they must be given by name.
 
     Raises TargetError if the target does not take these names.

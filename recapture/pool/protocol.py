@@ -72,8 +72,13 @@ class Processes(msgspec.Struct, frozen=True, tag=True):
 
 
 EXITED = "exited with status"
+CALLED_EXIT = "C code called exit"
 DIED = "died of"
-"""How the description begins of a process that ended with an exit status of its own, or by a signal."""
+"""How the description begins of a process that ended with an exit status of its own, or by a signal.
+
+Python's ``os._exit`` ends a process at once. The ``exit`` of C, which a library calls where it gives up, first runs
+functions that were left with it, so that the process can report it.
+"""
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -90,6 +95,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     this task is at fault.
 
     `reused` means that the process had run other tasks of the group before. It may be their fault that this one failed.
+
+    `called_exit` means that C code called ``exit``, which a process can tell only where it has glibc.
     """
 
     id: int
@@ -105,6 +112,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     unreadable: bool = False
     lost: bool = False
     reused: bool = False
+    called_exit: bool = False
 
 
 RESULT_CAP_BYTES = 16 * 1024 * 1024
@@ -112,6 +120,9 @@ RESULT_CAP_BYTES = 16 * 1024 * 1024
 
 PHASE_CAP_BYTES = 256
 """Bytes of the longest name of a phase."""
+
+EXIT_LINE = b"exit\n"
+"""What a process sends when C code calls ``exit`` in it."""
 
 _PHASE = re.compile(rb"phase ([^\n]*)\n")
 _RESULT = re.compile(rb"(result|reusable) (\d{1,19}) (\d{1,9})\n")
@@ -134,7 +145,7 @@ class Report:
     """What the process of the task with this `number` has sent so far. It may be anything, because it runs user code.
 
     `result` is None until the whole result has arrived. `invalid` means that something else was sent than phases and
-    one result of this task, or more than `RESULT_CAP_BYTES`.
+    one result of this task, or more than `RESULT_CAP_BYTES`. `called_exit` means that C code has called ``exit``.
     """
 
     def __init__(self, number: int) -> None:
@@ -142,6 +153,7 @@ class Report:
         self.result: bytes | None = None
         self.reusable = False
         self.invalid = False
+        self.called_exit = False
         self._number = number
         self._size = 0
         self._unread = bytearray()
@@ -152,7 +164,10 @@ class Report:
         self._unread += chunk
         while self._unread and not self.invalid:
             header = _RESULT.match(self._unread)
-            if self.result is not None or self._size > RESULT_CAP_BYTES:
+            if self._unread.startswith(EXIT_LINE):  # also after the result: a thread may go on
+                self.called_exit = True
+                del self._unread[: len(EXIT_LINE)]
+            elif self.result is not None or self._size > RESULT_CAP_BYTES:
                 self.invalid = True
             elif header is not None:
                 if not self._take_result(header):

@@ -408,6 +408,7 @@ class Server:
             unreadable=unreadable,
             lost=lost,
             reused=child.reused,
+            called_exit=child.report.called_exit,
         )
         child.remove_leftovers()
         self._send(ended)

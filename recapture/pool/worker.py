@@ -25,13 +25,14 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from recapture.base.by_name import load
 from recapture.base.paths import without_callers_directory
 from recapture.pool import processes
-from recapture.pool.protocol import LineBuffer, phase_line, result_message
+from recapture.pool.protocol import EXIT_LINE, LineBuffer, phase_line, result_message
 
 Enter = Callable[[str], None]
 
@@ -89,6 +90,10 @@ class Link:
         """Report the result of the task with this number."""
         self._send(result_message(number, result, reusable=isinstance(result, Reusable)))
 
+    def tell_exit(self) -> None:
+        """Report that C code has called ``exit``."""
+        self._send(EXIT_LINE)
+
     def following(self) -> Following | None:
         """Wait for the next task; None if there is none."""
         buffer = LineBuffer()
@@ -127,6 +132,7 @@ def run_task(
     status = FAILED
     try:
         owner = os.getpid()
+        _tell_exit_of_c(link, owner)
         _settle(nice=not timed)
         _enter_scratch(scratch)
         faulthandler.enable(file=sys.__stderr__ or 2, all_threads=False)
@@ -152,6 +158,25 @@ def run_task(
     finally:
         _flush()
         _exit(status)
+
+
+_OF_EXIT = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)
+_called_by_exit: list[Any] = []
+"""The function that C calls at ``exit``, which has to live until then."""
+
+
+def _tell_exit_of_c(link: Link, owner: int) -> None:
+    """Let the process `owner` report a call of C's ``exit``; does nothing where C has no ``on_exit``."""
+
+    def tell(_status: int, _argument: int | None) -> None:
+        if os.getpid() == owner:
+            with contextlib.suppress(OSError, LinkLostError):
+                link.tell_exit()
+
+    with contextlib.suppress(OSError, AttributeError):
+        on_exit = ctypes.CDLL(None).on_exit
+        _called_by_exit.append(_OF_EXIT(tell))
+        on_exit(_called_by_exit[-1], None)
 
 
 def _flush() -> None:

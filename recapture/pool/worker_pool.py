@@ -14,7 +14,7 @@ from recapture.base.text import one_line, shorten
 from recapture.pool.client import Client, ServerDiedError, SlowStartError
 from recapture.pool.folders import Home
 from recapture.pool.kept_folder import builds_limit, kept_folder
-from recapture.pool.protocol import DIED, EXITED, Ended, task_name
+from recapture.pool.protocol import CALLED_EXIT, DIED, EXITED, Ended, task_name
 from recapture.pool.worker import FAILED, canary
 from recapture.torch_api.kept_builds import prune
 
@@ -257,6 +257,9 @@ def cause_of_death(ended: Ended) -> str:
             return f"{DIED} {signal.Signals(-ended.status).name}"
         return f"{DIED} signal {-ended.status}"
     last = (ended.stderr.strip().splitlines() or [""])[-1]
+    if ended.called_exit:
+        said = f": {shorten(scrub(one_line(last)), LONGEST_REASON)}" if last else ""
+        return f"{CALLED_EXIT}({ended.status}){said}"
     if ended.status == FAILED and _EXCEPTION.match(last):
         return f"could not report a result: {shorten(scrub(one_line(last)), LONGEST_REASON)}"
     if ended.status == FAILED:  # not even the exception could be written

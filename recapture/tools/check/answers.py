@@ -13,12 +13,13 @@ import msgspec
 from recapture.base.text import one_line, plural, shorten
 from recapture.cases.compiler import Family
 from recapture.cases.compilers import compiler_facts, shorter_compilers
-from recapture.pool.protocol import DIED, EXITED
+from recapture.pool.protocol import CALLED_EXIT, DIED, EXITED
 from recapture.records.kinds import KINDS
 from recapture.records.verdicts import FAIL_ON as VERDICTS_TO_FAIL_ON
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG, Verdict
 from recapture.report.differences import describe_difference
 from recapture.report.summary import explain
+from recapture.tools.check.torchscript_message import OF_THE_INTERPRETER, cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,12 +38,6 @@ count only where they are named.
 
 SHOWN_NAMES = 4
 """The most inputs that are named in a sentence."""
-
-_OF_THE_INTERPRETER = "The following operation failed in the TorchScript interpreter."
-"""The first line of what TorchScript says of any failing call; the cause is in the last one."""
-
-_TORCHSCRIPT_FRAME = re.compile(r"\(\d+\): \S+$")
-"""A line of TorchScript's traceback, such as ``torch/nn/modules/conv.py(370): forward``; the innermost is first."""
 
 _HELD_OUT = re.compile(r"held_out\[(\d+)\]")
 
@@ -276,7 +271,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
             which = "which" if len(self.refused) == 1 else f"{len(self.must_raise)} of which"
             tried = f", {which} {were} tried as well and must raise" if self.must_raise else ""
             parts.append(f"eager refuses {plural(len(self.refused), 'other')}{tried}")
-        ends = [name for name, reason in self.unaffordable if reason.startswith((EXITED, DIED))]
+        ends = [name for name, reason in self.unaffordable if reason.startswith((EXITED, CALLED_EXIT, DIED))]
         if costly := len(self.unaffordable) - len(ends):
             parts.append(f"{costly} left out because eager needs too much time or memory")
         if ends:
@@ -360,9 +355,9 @@ def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> Check
     elif record.verdict is Verdict.SPECIALIZED:
         record = msgspec.structs.replace(record, input=others[0].input, differences=others)
     name = around.name
-    if record.error is not None and record.error.message.startswith(_OF_THE_INTERPRETER):
-        cause = _cause(record.error.message, record.error.type)
-        record = msgspec.structs.replace(record, error=msgspec.structs.replace(record.error, message=cause))
+    if record.error is not None and record.error.message.startswith(OF_THE_INTERPRETER):
+        message = cause(record.error.message, record.error.type)
+        record = msgspec.structs.replace(record, error=msgspec.structs.replace(record.error, message=message))
     return CheckRow(
         compiler=record.compiler,
         verdict=record.verdict.value,
@@ -380,15 +375,6 @@ def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> Check
         break_reasons=tuple(one_line(reason) for reason in record.break_reasons),
         seconds=round(seconds, 2),
     )
-
-
-def _cause(message: str, kind: str) -> str:
-    """Return the last line of what TorchScript says of a failing call; where that was cut, its innermost frame."""
-    lines = message.strip().splitlines()
-    if lines[-1] != "…":
-        return lines[-1].removeprefix(f"{kind}: ")
-    frame = next((line.strip() for line in lines if _TORCHSCRIPT_FRAME.search(line)), "")
-    return "fails in the TorchScript interpreter" + (f", in {frame}" if frame else "")
 
 
 def _reason(record: Record) -> str:

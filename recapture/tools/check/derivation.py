@@ -20,7 +20,7 @@ from recapture.base.exceptions import qualified, safe_text
 from recapture.base.paths import PACKAGE
 from recapture.base.scrub import encodable, scrub
 from recapture.base.text import one_line, plural, shorten
-from recapture.cases.own_code import OwnCode, TargetError, order_of_names
+from recapture.cases.own_code import BY_NAME, OwnCode, TargetError, attribute_of, order_of_names
 from recapture.judge.compare import Rules, compare
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.observe import ARGUMENTS_SEED
@@ -219,7 +219,7 @@ class _Examination:
             inputs = self._given()
             if callable(inputs) and not hasattr(inputs, "dtype"):
                 inputs = inputs()
-            if isinstance(inputs, dict):
+            if isinstance(inputs, BY_NAME):
                 names, by_name = order_of_names(self.built, inputs)
                 self._call_as(names=names, by_name=by_name)
             example = self.own.arguments(inputs)
@@ -558,7 +558,7 @@ def _kind(built: Any, name: str) -> tuple[str, str]:
 
     if isinstance(built, torch.nn.Module):
         return "module", (name.rpartition(".")[2] if name else type(built).__name__)
-    called = getattr(built, "__name__", "")
+    called = attribute_of(built, "__name__", "")
     return "function", called if called.isidentifier() else "anonymous"
 
 

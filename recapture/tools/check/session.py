@@ -40,6 +40,7 @@ from recapture.tools.check.answers import (
 )
 from recapture.tools.check.case_text import SUITE, Prepared, case_file, case_name
 from recapture.tools.check.derivation import NO_GPU, PREPARE, STAGES, TOO_SLOW, Preparation
+from recapture.tools.check.examine_cell import EXAMINE_WITH_CAUSE
 from recapture.tools.check.obstacles import OBSTACLES, Obstacle, ObstacleSearch
 from recapture.tools.check.operators import OPERATORS, OperatorSearch
 from recapture.tools.check.request import CheckOptions, CheckRequest
@@ -202,6 +203,7 @@ class _Check:
             memory=self.options.memory,
             results=path.parent / "results",
             words=(self.request.title,),
+            examiner=EXAMINE_WITH_CAUSE,
         )
         summary = run_cells(run, _Finished(self._finished), self._warn, opened=pool)
         if self.failed_in_eager is not None:
@@ -353,6 +355,8 @@ def how_it_ended(ended: Ended, options: CheckOptions) -> str:
         return f"is not done after --timeout {options.timeout:g} s,"
     if ended.cause == "memory":
         return f"needs more than --memory {options.memory / GIB:g} GiB"
+    if ended.called_exit:
+        return f"ends its process ({cause_of_death(ended)})"
     if _failed_itself(ended):
         return f"cannot be examined ({scrub(_last_line(ended.stderr))})"
     if ended.status < 0:
@@ -364,7 +368,7 @@ def how_it_ended(ended: Ended, options: CheckOptions) -> str:
 
 def _failed_itself(ended: Ended) -> bool:
     """Whether recapture's own part of a process failed: it says how, unlike code that ends it with the same status."""
-    return ended.status == FAILED and ended.cause == "exit" and bool(ended.stderr.strip())
+    return ended.status == FAILED and not ended.called_exit and ended.cause == "exit" and bool(ended.stderr.strip())
 
 
 def _place(stderr: str) -> str:

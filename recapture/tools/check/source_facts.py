@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recapture.base.scrub import encodable
+from recapture.cases.own_code import attribute_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -44,10 +45,10 @@ def codes_of(built: Any) -> tuple[list[Any], list[Any]]:
     Second are the keys of the dicts of these files that the code names: what it may look up.
     """
     keys: list[Any] = []
-    roots = [built] if hasattr(built, "__code__") else []
-    for kind in {type(module) for module in built.modules()} if hasattr(built, "modules") else ():
+    roots = [built] if attribute_of(built, "__code__") is not None else []
+    for kind in {type(module) for module in built.modules()} if attribute_of(built, "modules") is not None else ():
         roots += [] if kind.__module__.startswith("torch") else [kind]
-    keys += [name for name, _ in built.named_children()] if hasattr(built, "named_children") else []
+    keys += [name for name, _ in built.named_children()] if attribute_of(built, "named_children") is not None else []
     codes: list[Any] = []
     visited: dict[int, Any] = {}  # with the objects themselves, so that no other one gets the id of one that is gone
     while roots and len(codes) < MOST_FUNCTIONS and len(visited) < MOST_VISITED:
@@ -56,18 +57,18 @@ def codes_of(built: Any) -> tuple[list[Any], list[Any]]:
             continue
         visited[id(root)] = root
         if inspect.isclass(root):
-            roots += [getattr(item, "__func__", item) for item in vars(root).values()]
+            roots += [attribute_of(item, "__func__", item) for item in vars(root).values()]
             continue
-        code = root if inspect.iscode(root) else getattr(root, "__code__", None)
+        code = root if inspect.iscode(root) else attribute_of(root, "__code__")
         if not inspect.iscode(code) or (id(code) in visited and code is not root):
             continue
         visited[id(code)] = code
         codes.append(code)
         roots += [item for item in code.co_consts if inspect.iscode(item)]
-        around = getattr(root, "__globals__", {})
+        around = attribute_of(root, "__globals__", {})
         called = [around.get(name) for name in code.co_names]
         keys += [key for item in called if type(item) is dict for key in list(item)[:MOST_MINED]]
-        roots += [item for item in called if getattr(item, "__module__", None) == around.get("__name__", "")]
+        roots += [item for item in called if attribute_of(item, "__module__") == around.get("__name__", "")]
     return codes, keys
 
 

@@ -308,6 +308,10 @@ def x_and_scale():
     return {"scale": torch.full((2,), 3.0), "x": torch.ones(2)}
 
 
+def of_a_tokenizer():
+    return collections.UserDict(x_and_scale())
+
+
 def a_and_c():
     return {"c": torch.full((2,), 3.0), "a": torch.ones(2)}
 

@@ -197,8 +197,8 @@ def test_a_class_may_raise_anything_for_an_attribute_that_it_does_not_have(serve
         "        raise RuntimeError(f'no {name}')\n\n    def forward(self, x):\n        return x * 2\n\n\n"
         "def make():\n    return Strict()\n"
     )
-    result = checked(name, "3", place=path, compilers=("fx", "compile:eager"), most_inputs=3)
-    assert [row.verdict for row in result.rows] == ["pass", "pass"]
+    result = checked(name, "3", place=path, compilers=("fx",), most_inputs=3)
+    assert result["fx"].verdict == "pass"
 
 
 def test_a_message_of_20_million_characters_is_cut(served, tmp_path):

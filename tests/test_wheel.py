@@ -208,5 +208,6 @@ def test_a_search_begins_with_the_records_that_come_with_recapture(alone, turned
 
 
 def test_a_search_that_has_to_run_says_in_one_line_what_it_needs(alone):
-    run = alone("bisect", TURNED, "--image", "torch2.6.0-cu124", "--package", "numpy==2.9.9")
+    run = alone("bisect", TURNED, "--good", "torch2.6.0-cu124", "--bad", "torch2.6.0-cu124-drifted")
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert "to install without being asked, give --yes" in run.stderr

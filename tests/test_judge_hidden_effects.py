@@ -351,6 +351,22 @@ def test_what_inductor_itself_sets_is_no_difference_and_what_code_sets_is_one(mo
         sys.setrecursionlimit(limit)
 
 
+@pytest.mark.parametrize(("folder", "where"), [("cache/triton/0", []), ("of the user", ["process.modules"])])
+def test_a_launcher_that_triton_loads_again_is_no_difference(monkeypatch, tmp_path, folder, where):
+    """All launchers of Triton 3.2 and earlier are modules of one name, and each replaces the one before it."""
+
+    def launcher(number):
+        module = types.ModuleType("__triton_launcher")
+        module.__file__ = str(tmp_path / folder / str(number) / "__triton_launcher.so")
+        return module
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "__triton_launcher", launcher(1))
+    untouched = observed(lambda: None)
+    replacing = observed(lambda: sys.modules.update(__triton_launcher=launcher(2)))
+    assert [each.where for each in compare(untouched, replacing).differences] == where
+
+
 @pytest.mark.parametrize(("limit", "verdict"), [(2000, "pass"), (3000, "wrong")])
 def test_what_inductor_sets_while_it_captures_is_no_difference(limit, verdict):
     """A package of AOTInductor is compiled in the capture, with the same limit of recursion."""

@@ -379,6 +379,24 @@ def test_a_module_that_is_imported_late_is_no_change(monkeypatch):
     assert os.environ.get("PLANTED") is None
 
 
+@pytest.mark.parametrize("variable", ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"])
+def test_generated_code_that_is_loaded_again_is_no_change(monkeypatch, tmp_path, variable):
+    def launcher(folder: Path) -> types.ModuleType:
+        module = types.ModuleType("__triton_launcher")
+        module.__file__ = str(folder / "__triton_launcher.so")
+        return module
+
+    monkeypatch.setenv(variable, str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "__triton_launcher", launcher(tmp_path / "cache" / "first"))
+    before = ProcessState()
+    monkeypatch.setitem(sys.modules, "__triton_launcher", launcher(tmp_path / "cache" / "second"))
+    assert before.is_unchanged()
+    monkeypatch.setitem(sys.modules, "__triton_launcher", launcher(tmp_path / "cache of the user"))
+    before = ProcessState()
+    monkeypatch.setitem(sys.modules, "__triton_launcher", launcher(tmp_path / "cache"))
+    assert not before.is_unchanged()
+
+
 @pytest.mark.slow
 def test_the_shares_in_the_declarations_are_those_of_the_committed_cells():
     cells, passing = Counter(), Counter()

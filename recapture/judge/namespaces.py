@@ -32,11 +32,11 @@ AS_BEFORE = "as before"
 class Names:
     """What names stand for. It equals an earlier one if all names of that still stand for the same.
 
-    New names may come: a module that is imported on first use is no change of a setting. Names that begin with
-    `ignored` are not looked at.
+    New names may come: a module that is imported on first use is no change of a setting. A name that stood for
+    something `ignored` may be gone or stand for something else.
     """
 
-    def __init__(self, names: dict[str, Any], ignored: str | None = None) -> None:
+    def __init__(self, names: dict[str, Any], ignored: Callable[[str, Any], bool] | None = None) -> None:
         self.names = names
         self.ignored = ignored
 
@@ -52,7 +52,7 @@ class Names:
         return sorted(
             name
             for name, value in before.names.items()
-            if self.names.get(name, self) is not value and not (self.ignored and name.startswith(self.ignored))
+            if self.names.get(name, self) is not value and not (self.ignored and self.ignored(name, value))
         )
 
 

@@ -123,8 +123,25 @@ def _set_tracing(value: tuple[Any, Any]) -> None:
 
 
 def _modules() -> Names:
-    """Return the imported modules, without the files of suites: each cell executes its own again."""
-    return Names(sys.modules.copy(), ignored=SUITE_MODULES)
+    return Names(sys.modules.copy(), ignored=_is_executed_anew)
+
+
+def _is_executed_anew(name: str, module: Any) -> bool:
+    """Whether a module is a suite's file, which each cell executes again, or generated code.
+
+    Compilers load that again for other programs under the same name: all launchers of Triton are `__triton_launcher`.
+    """
+    return name.startswith(SUITE_MODULES) or is_generated(module)
+
+
+def is_generated(module: Any) -> bool:
+    """Whether a module's code is in the folders of what Inductor and Triton generate."""
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and file.startswith(tuple(folder + os.sep for folder in _generated_folders()))
+
+
+def _generated_folders() -> list[str]:
+    return [os.environ[name] for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR") if os.environ.get(name)]
 
 
 def _put_modules_back(before: Names) -> None:

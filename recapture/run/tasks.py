@@ -20,6 +20,7 @@ import msgspec
 from recapture.base.by_name import load
 from recapture.cases.collection import collect_suite, make_neighbours_importable
 from recapture.cases.compilers import builtin_compilers
+from recapture.judge.process_state import is_generated
 from recapture.judge.readiness import blind_to
 from recapture.judge.torch_state import read_settings
 from recapture.pool.protocol import task_name
@@ -41,9 +42,6 @@ PYTHON = ("builtins", "copy", "functools", "math", "numpy", "operator", "os", "r
 
 LIBRARY = sysconfig.get_path("stdlib")
 """The folder of Python's own modules."""
-
-CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""Environment variables with the directories from which torch imports the modules that it generates."""
 
 SIZED = (list, dict, set)
 """Types of containers whose size is compared."""
@@ -174,19 +172,19 @@ def _own_modules() -> dict[str, dict[str, tuple[int, int]]]:
     return {
         name: {key: (id(value), len(value) if isinstance(value, SIZED) else 0) for key, value in vars(module).items()}
         for name, module in list(sys.modules.items())
-        if isinstance(module, types.ModuleType) and _is_users(name, getattr(module, "__file__", None))
+        if isinstance(module, types.ModuleType) and _is_users(name, module)
     }
 
 
-def _is_users(name: str, file: str | None) -> bool:
+def _is_users(name: str, module: types.ModuleType) -> bool:
     """Whether a module is none of a library, of this project, or of generated code.
 
-    Nor is it a suite, which every cell executes again. Generated code is named by its content.
+    Nor is it a suite, which every cell executes again.
     """
+    file = getattr(module, "__file__", None)
     if file is None or name in ("__main__", "__mp_main__") or name.startswith(("recapture", "torch.")):
         return False
-    generated = tuple(os.environ[name] + os.sep for name in CACHES if os.environ.get(name))
-    return "site-packages" not in file and not file.startswith((LIBRARY, *generated))
+    return "site-packages" not in file and not file.startswith(LIBRARY) and not is_generated(module)
 
 
 def _was_patched(before: dict[str, Any], after: Any) -> bool:

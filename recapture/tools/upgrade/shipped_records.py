@@ -20,11 +20,11 @@ def shipped_records(data: Data, cell: str, device: str) -> dict[str, Record]:
     suite = cell.partition("::")[0]
     if not any(name.startswith(f"{suite}::") for name in data.cases):
         return {}
-    found: dict[str, Record] = {}
+    records: dict[str, Record] = {}
     for strip in cells_in(data, cell):
         if (strip.capability == "cpu") is (device == "cpu"):
-            found |= _by_image(data, strip, device)
-    return found
+            records |= _by_image(data, strip, device)
+    return records
 
 
 def _by_image(data: Data, strip: DataCell, device: str) -> dict[str, Record]:

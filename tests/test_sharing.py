@@ -16,14 +16,14 @@ import torch
 from conftest import SUITES, results_below
 
 from recapture.cases.collection import CaseInfo, find_suites
-from recapture.cases.compilers import builtin_compilers, export
+from recapture.cases.compilers import builtin_compilers
 from recapture.records.record import Timing
 from recapture.records.verdicts import Verdict
 from recapture.run import runner
 from recapture.run.cell import CellSpec
 from recapture.run.plan import PlannedCell, RunOptions
 from recapture.run.shared_processes import LIKELY_TO_PASS, LONG, UNEVENTFUL, End, group_of, in_groups
-from recapture.run.tasks import ProcessState, forget_aliases
+from recapture.run.tasks import ProcessState
 
 RESULTS = Path(__file__).parents[1] / "results"
 COMPILERS = ("eager", "fx", "jit.trace", "make_fx", "jit.script")
@@ -395,15 +395,6 @@ def test_generated_code_that_is_loaded_again_is_no_change(monkeypatch, tmp_path,
     before = ProcessState()
     monkeypatch.setitem(sys.modules, "__triton_launcher", launcher(tmp_path / "cache"))
     assert not before.is_unchanged()
-
-
-def test_names_that_dynamo_gives_to_a_suite_are_removed(monkeypatch):
-    suite = types.ModuleType("suite")
-    vars(export)["__import_suite"] = suite
-    monkeypatch.setattr(torch, "__import_suite", suite, raising=False)
-    forget_aliases()
-    assert not hasattr(export, "__import_suite")
-    assert hasattr(torch, "__import_suite")  # of others
 
 
 @pytest.mark.slow

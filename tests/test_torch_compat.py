@@ -6,6 +6,7 @@ import random
 import stat
 import subprocess
 import sys
+import types
 import uuid
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 from conftest import records_below
 
+from recapture.cases.compilers import export
 from recapture.pool.worker_pool import WorkerPool
 from recapture.torch_api import compat as torch_compat
 from recapture.torch_api.compat import (
@@ -29,6 +31,17 @@ from recapture.torch_api.preload import preload
 from recapture.torch_api.watch import watch_dynamo
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_names_that_dynamo_gives_to_a_suite_are_forgotten(monkeypatch):
+    """Dynamo puts them into the globals of the function that it starts from, which is one of this project's own."""
+    importlib.import_module("torch._dynamo")
+    suite = types.ModuleType("suite")
+    vars(export)["__import_suite"] = suite
+    monkeypatch.setattr(torch, "__import_suite", suite, raising=False)
+    reset_dynamo()
+    assert not hasattr(export, "__import_suite")
+    assert hasattr(torch, "__import_suite")  # another's
 
 
 @pytest.mark.parametrize(

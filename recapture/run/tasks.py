@@ -88,23 +88,9 @@ def _shared(payload: bytes, enter: Callable[[str], None], usable: Callable[[Cell
     cell_result = _examined(spec, enter)
     result = msgspec.json.encode(cell_result)
     reset_dynamo()
-    forget_aliases()
     sys.setrecursionlimit(limit)  # Inductor raises it
     gc.collect()  # so that this cell's tensors do not count towards the memory of the next
     return Reusable(result) if usable(cell_result) and before.is_unchanged() and device_works(spec.device) else result
-
-
-def forget_aliases() -> None:
-    """Remove the names that Dynamo gave in this project's modules to modules of the code that they call.
-
-    The next cell executes its suite again. Dynamo asserts that the name stands for the module that it finds then: with
-    torch 2.6, `export` in strict mode refuses all code after a cell of `export:dynamic`. Source: `import_source` in
-    `torch/_dynamo/symbolic_convert.py`.
-    """
-    for name, module in list(sys.modules.items()):
-        if name.startswith("recapture.") and isinstance(module, types.ModuleType):
-            for alias in [key for key in vars(module) if key.startswith("__import_")]:
-                delattr(module, alias)
 
 
 def collect(payload: bytes, _enter: Callable[[str], None]) -> bytes:

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import sys
+import types
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
@@ -57,6 +58,20 @@ def reset_dynamo() -> None:
     dynamo: Any = sys.modules.get("torch._dynamo")
     if hasattr(dynamo, "reset"):
         dynamo.reset()
+        _remove_aliases()
+
+
+def _remove_aliases() -> None:
+    """Remove the names that Dynamo gave in this project's modules to modules of the code that they call.
+
+    A process that cells share executes a suite for each of them. Dynamo asserts that the name stands for the module
+    that it finds then: with torch 2.6, `export` in strict mode refuses all code after a cell of `export:dynamic`.
+    Source: `import_source` in `torch/_dynamo/symbolic_convert.py`.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith("recapture.") and isinstance(module, types.ModuleType):
+            for alias in [key for key in vars(module) if key.startswith("__import_")]:
+                delattr(module, alias)
 
 
 def allow_recompilations(number: int) -> None:

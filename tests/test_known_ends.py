@@ -62,7 +62,9 @@ SILENT = {"verdict": Verdict.WRONG, "input": "example"}
 @pytest.mark.parametrize(
     ("first", "second", "same"),
     [
-        ({}, {"notes": ("warned: TracerWarning",), "graphs": 2}, True),
+        ({}, {"notes": ("warned: TracerWarning",)}, True),
+        ({"graphs": 2, "graph_breaks": 1}, {"graphs": 2, "graph_breaks": 1}, True),
+        ({"graphs": 2, "graph_breaks": 1}, {"graphs": 0, "graph_breaks": 1}, False),
         ({}, {"verdict": Verdict.PASS_WITH_BREAKS}, False),
         (
             {"verdict": Verdict.ERROR, "phase": "capture", "error": ErrorInfo("E", "on cpu", "0123")},
@@ -91,7 +93,7 @@ SILENT = {"verdict": Verdict.WRONG, "input": "example"}
         ),
     ],
 )
-def test_an_end_is_the_verdict_the_exception_and_the_places_and_kinds_of_differences(first, second, same):
+def test_an_end_is_the_verdict_the_exception_the_places_and_kinds_of_differences_and_the_graphs(first, second, same):
     records = [msgspec.structs.replace(RECORD, **changes) for changes in (first, second)]
     assert (end_of(records[0]) == end_of(records[1])) is same
 

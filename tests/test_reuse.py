@@ -9,12 +9,13 @@ import uuid
 from collections import deque
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from recapture.pool.client import Client
 from recapture.pool.folders import Home
 from recapture.pool.protocol import Begun, Task
-from recapture.pool.server import take_next
+from recapture.pool.server import MOST_BEFORE, take_movable, take_next
 from recapture.pool.worker import FAILED
 
 TASK = "planted_tasks:note"
@@ -70,6 +71,22 @@ def test_tasks_of_other_groups_and_of_none_have_other_processes(client):
     numbers = [client.submit(TASK, "a", timeout=60, memory=1 << 40, group=group) for group in ("g", "h", None, None)]
     results = [client.result(number, dict, timeout=60) for number in numbers]
     assert len({result["pid"] for result in results}) == 4
+
+
+def test_a_process_whose_group_has_ended_goes_on_with_a_movable_task_of_another_group(client):
+    words = ("sleeps", "sleeps", "a", "b", "c", "stays")
+    numbers = [
+        client.submit(TASK, word, timeout=60, memory=1 << 40, group=f"group {place}", movable=word != "stays")
+        for place, word in enumerate(words)
+    ]
+    results = dict.fromkeys(numbers)
+    while None in results.values():
+        if not isinstance(message := client.message(60), Begun):
+            results[message.id] = json.loads(message.result)
+    *moved, stayed = results.values()
+    assert len({result["pid"] for result in moved}) == 2
+    assert sum(result["before"] == [] for result in moved) == 2
+    assert stayed["before"] == []
 
 
 @pytest.mark.parametrize("fault", ["dies", "is not reusable", "closes its files"])
@@ -143,3 +160,33 @@ def test_the_next_task_is_of_the_group_or_of_none_that_is_busy():
     assert take_next(queue, group="b") is None
     assert take_next(queue, group="a").id == 1
     assert take_next(queue) is None
+
+
+def test_only_a_movable_task_of_a_group_that_no_process_runs_is_given_to_another_process():
+    def task(number, group, *, movable=True):
+        return Task(number, TASK, msgspec.Raw(b"1"), 60.0, 1, group=group, movable=movable)
+
+    queue = deque([task(1, "a"), task(2, "b", movable=False), task(3, None, movable=False), task(4, "c")])
+    assert take_movable(queue, ["a", "other"]).id == 4
+    assert take_movable(queue, ["a", "other"]) is None
+    assert [waiting.id for waiting in queue] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("ran", [MOST_BEFORE - 1, MOST_BEFORE])
+def test_a_process_that_ran_many_tasks_is_given_to_no_other_group(client, ran):
+    def submitted(word, group):
+        return client.submit(TASK, word, timeout=60, memory=1 << 40, group=group, movable=True)
+
+    # Both processes are busy until all is submitted.
+    numbers = [
+        submitted("sleeps", "other"),
+        submitted("sleeps", "first"),
+        *(submitted("a", "first") for _ in range(ran)),
+    ]
+    numbers += [submitted("sleeps", "other"), submitted("last", "second")]
+    results = dict.fromkeys(numbers)
+    while None in results.values():
+        if not isinstance(message := client.message(60), Begun):
+            results[message.id] = json.loads(message.result)
+    first, last = results[numbers[1]], results[numbers[-1]]
+    assert (first["pid"] == last["pid"]) == (ran < MOST_BEFORE)

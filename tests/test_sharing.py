@@ -15,7 +15,7 @@ import pytest
 import torch
 from conftest import SUITES, results_below
 
-from recapture.cases.collection import CaseInfo, find_suites
+from recapture.cases.collection import CaseInfo, execute, find_suites
 from recapture.cases.compilers import builtin_compilers
 from recapture.records.record import Timing
 from recapture.records.verdicts import Verdict
@@ -270,7 +270,7 @@ def planned(case, compiler, **info):
 
 
 def an_end(verdict):
-    return End(Verdict(verdict), None, None, None, frozenset())
+    return End(Verdict(verdict), None, None, None, frozenset(), (None, None, None))
 
 
 def test_of_cells_that_never_ran_only_those_that_capture_and_may_pass_share_a_process():
@@ -350,6 +350,20 @@ def test_cells_end_as_they_are_known_to_end_in_shared_processes_and_otherwise_ru
     assert any(end.reused for task, end in ends if task.address == "interfering::branches::fx")  # which is wrong
 
 
+def test_known_cells_of_several_cases_share_a_process_and_cells_that_never_ran_do_not(run, tmp_path):
+    suite = tmp_path / "interfering.py"
+    suite.write_text(INTERFERING)
+    cells = [f"{suite}::{case}" for case in ("neighbour", "branches", "prints", "appends_to_a_global")]
+    alone, _ = run(*cells, shares=False, compilers=COMPILERS[:3])
+    shared, ends = run(*cells, shares=True, compilers=COMPILERS[:3])
+    before = (alone / "conformance.jsonl").read_bytes()
+    assert (shared / "conformance.jsonl").read_bytes() == before
+    assert {task.spec.case for task, end in ends if not end.reused} == {task.spec.case for task, _ in ends}
+    again, ends = run(*cells, shares=True, compilers=COMPILERS[:3])  # now the ends are known
+    assert (again / "conformance.jsonl").read_bytes() == before
+    assert sum(not end.reused for _, end in ends) == 2  # as many as run at a time
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -370,6 +384,21 @@ def test_a_change_of_the_process_is_seen(monkeypatch, change):
     assert not before.is_unchanged()
     monkeypatch.undo()
     assert before.is_unchanged()
+
+
+def test_what_a_suite_registers_whenever_it_is_executed_is_no_change_and_what_a_call_registers_is_one(tmp_path):
+    suite = tmp_path / "registers.py"
+    suite.write_text(
+        "from torch.utils._pytree import register_pytree_node\n\n\nclass Own:\n    pass\n\n\ndef register(kind):\n"
+        "    register_pytree_node(kind, lambda own: ([], None), lambda leaves, context: kind())\n\n\nregister(Own)\n\n\n"
+        "def call():\n    class Local:\n        pass\n\n    register(Local)\n"
+    )
+    execute("registers", suite)
+    before = ProcessState()
+    module = execute("registers", suite)
+    assert before.is_unchanged()
+    module.call()
+    assert not before.is_unchanged()
 
 
 def test_a_module_that_is_imported_late_is_no_change(monkeypatch):

@@ -285,6 +285,7 @@ class Client:
         memory: int,
         timed: bool = False,
         group: str | None = None,
+        movable: bool = False,
         awaited: bool = False,
     ) -> int:
         """Queue a task; its Begun and Ended messages carry the number returned.
@@ -295,7 +296,7 @@ class Client:
         raw = msgspec.Raw(msgspec.json.encode(payload))
         if awaited:
             self._awaited.add(self._next)
-        self._send(Task(self._next, task, raw, timeout, memory, timed, group))
+        self._send(Task(self._next, task, raw, timeout, memory, timed, group, movable))
         return self._next
 
     def message(self, timeout: float) -> Begun | Ended:

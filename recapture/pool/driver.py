@@ -39,8 +39,8 @@ T = TypeVar("T", bound=Identified)
 class Request(NamedTuple):
     """What the server is to run: ``module:function``, its payload, and whether its speed is its result.
 
-    Tasks of one `group` may run in one process, one after the other: see `recapture.pool.protocol.Task`. `timeout` is
-    the task's own time limit in seconds, if it has one.
+    Tasks of one `group` may run in one process, one after the other, and `movable` ones in that of another group: see
+    `recapture.pool.protocol.Task`. `timeout` is the task's own time limit in seconds, if it has one.
     """
 
     function: str
@@ -48,6 +48,7 @@ class Request(NamedTuple):
     timed: bool = False
     group: str | None = None
     timeout: float | None = None
+    movable: bool = False
 
 
 class Work(Protocol[T]):
@@ -121,9 +122,15 @@ class Driver(Generic[T]):
     def _start(self) -> None:
         while not self._spoilt and (task := self._next()) is not None:
             try:
-                function, payload, timed, group, own_timeout = self.work.request(task)
+                request = self.work.request(task)
                 number = self.pool.client.submit(
-                    function, payload, timeout=own_timeout or self.timeout, memory=self.memory, timed=timed, group=group
+                    request.function,
+                    request.payload,
+                    timeout=request.timeout or self.timeout,
+                    memory=self.memory,
+                    timed=request.timed,
+                    group=request.group,
+                    movable=request.movable,
                 )
             except ServerDiedError:
                 self._returned.appendleft(task)

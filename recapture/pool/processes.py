@@ -222,8 +222,8 @@ class Child:
     weighed_again: float = 0.0
     over_limit: bool = False
     """Whether its processes together used too much memory when they were last measured."""
-    reused: bool = False
-    """Whether the process had run other tasks before."""
+    before: int = 0
+    """How many tasks the process had run before."""
     report: Report = field(init=False)
     """What the process has sent about this task."""
     pids: set[int] = field(default_factory=set)

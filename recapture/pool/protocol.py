@@ -27,6 +27,7 @@ class Task(msgspec.Struct, frozen=True, tag=True):
 
     `timeout` is in seconds, `memory` in bytes. A `timed` task runs at normal priority, because its speed is its result.
     Tasks of one `group` run one after the other, and a process that its task declared reusable runs the next of them.
+    Where none of them is left, and the tasks of two groups are `movable`, the process goes on with the other group.
     """
 
     id: int
@@ -36,6 +37,7 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     memory: int
     timed: bool = False
     group: str | None = None
+    movable: bool = False
 
 
 class Preload(msgspec.Struct, frozen=True, tag=True):
@@ -94,7 +96,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     is invalid. This task or another one removed the directory, so the task must run again, alone. If it is lost again,
     this task is at fault.
 
-    `reused` means that the process had run other tasks of the group before. It may be their fault that this one failed.
+    `reused` means that the process had run other tasks before. It may be their fault that this one failed.
 
     `called_exit` means that C code called ``exit``, which a process can tell only where it has glibc.
     """

@@ -7,9 +7,9 @@ that it started are killed, even in other sessions: the server is the subreaper 
 Each process has a link to the server, on which it reports its phases and its result. No other task has it, so none can
 report in another one's name.
 
-A process can run several tasks of a group, one after the other. When its task has finished and left nothing that could
-influence another one, its result asks for the next task. If there is none, the server closes the link, and the process
-ends as after any task.
+A process can run several tasks of a group, one after the other, and then those of another group. When its task has
+finished and left nothing that could influence another one, its result asks for the next task. If there is none, the
+server closes the link, and the process ends as after any task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -55,6 +55,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 POLL_SECONDS = 0.05
 """Seconds between checks of the deadlines, memory and output of running children; a child's end is seen at once."""
+
+MOST_BEFORE = 100
+"""Tasks after which a process is given to no other group: what libraries keep of each task grows."""
 
 MADV_COLLAPSE = 25
 """Number of the madvise call that turns existing memory into huge pages at once; it needs Linux 6.1 or newer."""
@@ -147,11 +150,19 @@ class Links:
 def take_next(queue: deque[Task], busy: Iterable[str | None] = (), group: str | None = None) -> Task | None:
     """Take from a queue the first task of a `group`, or of no `busy` group; None if there is none."""
     avoided = set(busy) - {None}
-    for task in queue:
-        if (group is None or task.group == group) and task.group not in avoided:
-            queue.remove(task)
-            return task
-    return None
+    return _take(queue, lambda task: (group is None or task.group == group) and task.group not in avoided)
+
+
+def take_movable(queue: deque[Task], busy: Iterable[str | None]) -> Task | None:
+    """Take from a queue the first task of a group that no process runs, if the process of another group may run it."""
+    return _take(queue, lambda task: task.movable and task.group not in busy)
+
+
+def _take(queue: deque[Task], fits: Callable[[Task], bool]) -> Task | None:
+    task = next(filter(fits, queue), None)
+    if task is not None:
+        queue.remove(task)
+    return task
 
 
 class Server:
@@ -306,7 +317,7 @@ class Server:
             self._begin(task)
 
     def _begin(self, task: Task, waiting: Child | None = None) -> None:
-        """Start a task in a new process, or in one of its group that waits for another task."""
+        """Start a task in a new process, or in one that waits for another task."""
         folder = Folder(Path(tempfile.mkdtemp(dir=self.tasks.path)))
         self._send(Begun(task.id))  # first, because the task may kill this server at once
         started = time.monotonic()
@@ -316,16 +327,18 @@ class Server:
             self.links.send(pid, folder.path, task)
         else:
             pid = self._fork(task, folder.path) if self.fork else self._spawn(task, folder.path)
-        self.running[pid] = Child(task, pid, folder, started, reused=waiting is not None)
+        self.running[pid] = Child(task, pid, folder, started, before=0 if waiting is None else waiting.before + 1)
 
     def _continue(self, child: Child) -> None:
-        """Receive what a process reports. If it has finished its task, let it run the next one of its group, or end."""
+        """Receive what a process reports. If it has finished its task, let it run another one, or end."""
         self.links.receive(child)
         if child.report.result is None:
             return
         asks = child.report.reusable and not child.report.invalid
         asks = asks and child.task.group is not None and child.cause is None and child.folder.is_in_place()
         task = take_next(self.queue, group=child.task.group) if asks else None
+        if task is None and asks and child.task.movable and child.before < MOST_BEFORE:
+            task = take_movable(self.queue, [child.task.group for child in self.running.values()])
         if task is None:
             self.links.close(child.pid)
             return
@@ -407,7 +420,7 @@ class Server:
             rss_server=rss(os.getpid()),
             unreadable=unreadable,
             lost=lost,
-            reused=child.reused,
+            reused=child.before > 0,
             called_exit=child.report.called_exit,
         )
         child.remove_leftovers()

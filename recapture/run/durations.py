@@ -33,6 +33,10 @@ CAPTURE_SECONDS = 0.1
 """Expected seconds of any other cell, where nothing like it was run."""
 
 
+LONG_ON_ANY_DEVICE = 60.0
+"""Seconds of a cell on a CPU that are not spent on building its C++ code, which another device does not do."""
+
+
 class Expected(msgspec.Struct):
     """Data from earlier runs of a cell: its durations in seconds, and the verdicts that it had.
 
@@ -70,6 +74,8 @@ def earlier_runs(results: Path, device: str, image: str) -> dict[CellKey, Expect
     `image` is the name that this run's results are filed under. Other environments are included because a cell that
     hangs on one release often hangs on the next, and a first run has no timings of its own. Unreadable files are
     ignored: only the order of cells and the time shown depend on them.
+
+    On another device, what takes `LONG_ON_ANY_DEVICE` seconds in the same image is not the code that is generated.
     """
     earlier: dict[CellKey, Expected] = {}
     decoder = msgspec.json.Decoder(_Line)
@@ -78,13 +84,17 @@ def earlier_runs(results: Path, device: str, image: str) -> dict[CellKey, Expect
             # The nearest release comes last, and replaces the likely durations of the others.
             paths = sorted(root.rglob(name))
             for path in sorted(paths, key=lambda path: _distance(path.parent.parent.name, image), reverse=True):
+                own = name == TIMINGS and path.parent.parent.name == image.removeprefix("bare-")
                 for line in lines_of(path):
                     # To look for the text is much cheaper than to decode the line.
-                    if device.encode() not in line:
+                    if device.encode() not in line and not own:
                         continue
                     with contextlib.suppress(ValueError, RecursionError):
                         row = decoder.decode(line)
-                        if row.device == device:
+                        if row.device != device and row.seconds > LONG_ON_ANY_DEVICE:
+                            expected = earlier.setdefault(CellKey(row.case, row.compiler, device), Expected())
+                            expected.seconds = max(expected.seconds, row.seconds)
+                        elif row.device == device:
                             expected = earlier.setdefault(row.key, Expected())
                             expected.seconds = max(expected.seconds, row.seconds)
                             if name == TIMINGS:

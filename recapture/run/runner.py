@@ -294,9 +294,14 @@ class CellExecution:
     def request(self, task: PlannedCell) -> Request:
         """Return the request that runs a cell."""
         group = self._group(task)
-        shared = KNOWN_CELL if self._ends(task) else SHARED_CELL
+        known = bool(self._ends(task))
+        shared = KNOWN_CELL if known else SHARED_CELL
         return Request(
-            CELL if group is None else shared, task.spec, group=group, timeout=task.limit(self.driver.timeout)
+            CELL if group is None else shared,
+            task.spec,
+            group=group,
+            timeout=task.limit(self.driver.timeout),
+            movable=known and group is not None,
         )
 
     def _group(self, cell: PlannedCell) -> str | None:

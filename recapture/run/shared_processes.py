@@ -1,13 +1,14 @@
 """Which cells run in one process, one after the other, because creating a CUDA context takes longer than a cell.
 
-Cells of one case share a process, and no others do: then what a cell leaves behind can mislead no other case.
-
 What a cell gives in a process that others had used before counts if the cell is known to end in this way on this
 release of torch: if it ends as it did before, in a process of its own or on another device, then the cells before it
 are not the cause. Otherwise it runs again, alone, and so its record is that of a process of its own.
 
-Of cells that never ran on this release, only those that capture share a process, and only while each passes. In its
-order, a group begins with the cells that are expected to pass: after one that does not, a new process may be needed.
+Where no cell of a case is left, the process goes on with another case, of any suite, whose ends are known, too.
+
+Of cells that never ran on this release, only those of one case share a process, only those that capture, and only while
+each passes: what a cell leaves behind can then mislead no other case. In its order, a group begins with the cells that
+are expected to pass: after one that does not, a new process may be needed.
 """
 
 from __future__ import annotations
@@ -118,13 +119,18 @@ def _rank(cell: PlannedCell, ends: Collection[End]) -> tuple[bool, int]:
 
 
 class End(NamedTuple):
-    """What identifies the end of a cell: an exception by its fingerprint, differences by place and kind."""
+    """What identifies the end of a cell: an exception by its fingerprint, differences by place and kind, and counts.
+
+    `counts` are those of graphs, graph breaks and recompilations: what Dynamo gave up on in an earlier cell of the
+    process, it skips without counting a graph.
+    """
 
     verdict: Verdict
     phase: str | None
     input: str | None
     fingerprint: str | None
     differences: frozenset[tuple[str, str, str]]
+    counts: tuple[int | None, int | None, int | None]
 
 
 class CellOfCase(NamedTuple):
@@ -139,7 +145,8 @@ def end_of(result: Record | CellResult) -> End:
     """Return what identifies the end of a cell."""
     differences = frozenset((difference.input, difference.where, difference.kind) for difference in result.differences)
     fingerprint = result.error.fingerprint if result.error else None
-    return End(result.verdict, result.phase, result.input, fingerprint, differences)
+    counts = (result.graphs, result.graph_breaks, result.recompiles)
+    return End(result.verdict, result.phase, result.input, fingerprint, differences, counts)
 
 
 def known_ends(results: Path, version: str) -> dict[CellOfCase, set[End]]:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from recapture.base.by_name import load
-from recapture.cases.collection import collect_suite, make_neighbours_importable
+from recapture.base.exceptions import SUITE_MODULES
+from recapture.cases.collection import collect_suite, execute
 from recapture.cases.compilers import builtin_compilers
 from recapture.judge.process_state import is_generated
 from recapture.judge.readiness import blind_to
@@ -28,6 +29,7 @@ from recapture.pool.worker import Reusable
 from recapture.run.cell import CellResult, CellSpec
 from recapture.run.shared_processes import leaves_process_whole, passes
 from recapture.torch_api.compat import device_works, reset_dynamo, seed_everything, skip_guard_timing
+from recapture.torch_api.watch import registered_containers, registrations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +84,8 @@ def _shared(payload: bytes, enter: Callable[[str], None], usable: Callable[[Cell
     with contextlib.suppress(Exception):  # the cell fails for the same reason, and reports it
         seed_everything()
         torch.ones(1, device=spec.device)  # the first use of a device changes torch
-    make_neighbours_importable(Path(spec.path))
+    with contextlib.suppress(Exception, SystemExit):  # likewise
+        execute(spec.suite, Path(spec.path))  # the first execution registers the suite's operators, and others do not
     before = ProcessState()
     limit = sys.getrecursionlimit()
     cell_result = _examined(spec, enter)
@@ -126,7 +129,7 @@ class ProcessState:
     """
 
     def __init__(self) -> None:
-        self._settings = read_settings()
+        self._settings = _settings()
         self._names = {name: dict(vars(owner)) for name, owner in _owners().items()}
         self._own = _own_modules()
         self._descriptors = _open_descriptors()
@@ -134,13 +137,27 @@ class ProcessState:
     def is_unchanged(self) -> bool:
         """Whether the state is as it was when this object was made, as far as it can be seen."""
         owners = _owners()
-        if read_settings() != self._settings or any(
+        if _settings() != self._settings or any(
             name not in owners or _was_patched(before, vars(owners[name])) for name, before in self._names.items()
         ):
             return False
         if not self._descriptors <= _open_descriptors():
             return False
         return _own_modules() == self._own  # a module that was imported meanwhile may have been changed since
+
+
+def _settings() -> dict[str, Any]:
+    """Return all settings; of the registered containers only those that are no class of a suite.
+
+    Every cell executes the suite again, which registers a new class, and no cell has an object of an older one. A class
+    that a call makes counts: the suite alone does not register it.
+    """
+    operators, containers = registrations()
+    suites = sum(
+        str(kind.__module__).startswith(SUITE_MODULES) and "<locals>" not in str(kind.__qualname__)
+        for kind in registered_containers()
+    )
+    return read_settings() | {"registrations": (operators, containers - suites)}
 
 
 def _owners() -> dict[str, Any]:

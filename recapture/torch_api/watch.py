@@ -238,4 +238,9 @@ def registrations() -> tuple[int, int]:
     """Return the numbers of operators and of container types that are registered in this process."""
     import torch
 
-    return len(torch._C._dispatch_get_all_op_names()), len(pytree().SUPPORTED_NODES)  # noqa: SLF001
+    return len(torch._C._dispatch_get_all_op_names()), len(registered_containers())  # noqa: SLF001
+
+
+def registered_containers() -> list[type]:
+    """Return the types of containers that are registered in this process, in torch's own order."""
+    return list(pytree().SUPPORTED_NODES)

@@ -80,7 +80,7 @@ class Server:
         self.running: dict[int, str] = {}
         self.messages: deque[Begun | Ended] = deque()
 
-    def submit(self, function, payload, *, timeout, memory, timed, group=None):
+    def submit(self, function, payload, *, timeout, memory, timed, group=None, movable=False):
         if self.dead:
             raise ServerDiedError
         self.sent.append(payload)

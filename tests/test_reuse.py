@@ -26,15 +26,27 @@ def mark():
     return uuid.uuid4().hex
 
 
-@pytest.fixture(scope="module")
-def client(mark):
+@contextlib.contextmanager
+def started_client(mark, jobs):
     home = Home()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
         patch.setenv("PLANTED_MARK", mark)
-        with Client(home=home.path, jobs=2, imports=("planted_tasks",)) as started:
+        with Client(home=home.path, jobs=jobs, imports=("planted_tasks",)) as started:
             yield started
     home.cleanup()
+
+
+@pytest.fixture(scope="module")
+def client(mark):
+    with started_client(mark, jobs=2) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def one_at_a_time(mark):
+    with started_client(mark, jobs=1) as started:
+        yield started
 
 
 def run(client, *words, group="g", timeout=60.0, memory=1 << 40):
@@ -172,21 +184,16 @@ def test_only_a_movable_task_of_a_group_that_no_process_runs_is_given_to_another
     assert [waiting.id for waiting in queue] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("ran", [MOST_BEFORE - 1, MOST_BEFORE])
-def test_a_process_that_ran_many_tasks_is_given_to_no_other_group(client, ran):
-    def submitted(word, group):
-        return client.submit(TASK, word, timeout=60, memory=1 << 40, group=group, movable=True)
-
-    # Both processes are busy until all is submitted.
+@pytest.mark.parametrize(("ran", "moves"), [(MOST_BEFORE, True), (MOST_BEFORE + 1, False)])
+def test_a_process_that_ran_many_tasks_is_given_to_no_other_group(one_at_a_time, ran, moves):
+    words = ("sleeps", *["a"] * (ran - 1), "last")  # all are submitted while the first one sleeps
     numbers = [
-        submitted("sleeps", "other"),
-        submitted("sleeps", "first"),
-        *(submitted("a", "first") for _ in range(ran)),
+        one_at_a_time.submit(TASK, word, timeout=60, memory=1 << 40, group=str(word == "last"), movable=True)
+        for word in words
     ]
-    numbers += [submitted("sleeps", "other"), submitted("last", "second")]
     results = dict.fromkeys(numbers)
     while None in results.values():
-        if not isinstance(message := client.message(60), Begun):
+        if not isinstance(message := one_at_a_time.message(60), Begun):
             results[message.id] = json.loads(message.result)
-    first, last = results[numbers[1]], results[numbers[-1]]
-    assert (first["pid"] == last["pid"]) == (ran < MOST_BEFORE)
+    first, last = results[numbers[0]], results[numbers[-1]]
+    assert (first["pid"] == last["pid"]) is moves

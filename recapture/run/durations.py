@@ -91,15 +91,15 @@ def earlier_runs(results: Path, device: str, image: str) -> dict[CellKey, Expect
                         continue
                     with contextlib.suppress(ValueError, RecursionError):
                         row = decoder.decode(line)
-                        if row.device != device and row.seconds > LONG_ON_ANY_DEVICE:
-                            expected = earlier.setdefault(CellKey(row.case, row.compiler, device), Expected())
-                            expected.seconds = max(expected.seconds, row.seconds)
-                        elif row.device == device:
+                        if row.device == device:
                             expected = earlier.setdefault(row.key, Expected())
                             expected.seconds = max(expected.seconds, row.seconds)
                             if name == TIMINGS:
                                 expected.likely = row.seconds
                             expected.verdicts |= {row.verdict} - {""}
+                        elif own and row.seconds > LONG_ON_ANY_DEVICE:
+                            expected = earlier.setdefault(CellKey(row.case, row.compiler, device), Expected())
+                            expected.seconds = max(expected.seconds, row.seconds)
     return earlier
 
 

@@ -72,7 +72,12 @@ def before_step(step: int, change: Change) -> Change:
 
     def plant(optimizer: Any) -> None:
         calls = iter(range(1, 1_000))
-        optimizer.register_step_pre_hook(lambda subject, *_: change(subject) if next(calls) == step else None)
+
+        def hook(subject: Any, *_: Any) -> None:  # without a result, which would take the place of the arguments
+            if next(calls) == step:
+                change(subject)
+
+        optimizer.register_step_pre_hook(hook)
 
     return plant
 
@@ -82,7 +87,12 @@ def at_call(step: int, change: Change) -> Change:
 
     def plant(module: Any) -> None:
         calls = iter(range(1, 1_000))
-        module.register_forward_pre_hook(lambda subject, _: change(subject) if next(calls) == step else None)
+
+        def hook(subject: Any, _: Any) -> None:
+            if next(calls) == step:
+                change(subject)
+
+        module.register_forward_pre_hook(hook)
 
     return plant
 

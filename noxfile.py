@@ -28,9 +28,10 @@ ROOT = Path(__file__).parent
 # Seconds that a run may take after Ctrl-C or SIGTERM to end its cells and close its files.
 CLOSING_SECONDS = 60.0
 DEFAULT_IMAGE = "torch2.11.0-cu130"
-# Two workers: the smallest machines of CI have two cores. A file's tests share what is expensive to make. Files run in
-# the order of collection, in which those that take long come first (tests/marking.py).
-SPREAD = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+# Three workers: the smallest machines of CI have two cores, and tests often wait for a process or a deadline. A file's
+# tests share what is expensive to make. Files run in the order of collection, in which those that take long come first
+# (tests/marking.py).
+SPREAD = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
@@ -141,7 +142,7 @@ def test_environment(session: nox.Session) -> dict[str, str]:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the default tests, two at a time; ``-- -m slow``, ``engine`` or ``slurm`` runs others.
+    """Run the default tests, three at a time; ``-- -m slow``, ``engine`` or ``slurm`` runs others.
 
     Arguments go to one run of pytest. Without any, tests that measure time run alone, after the others.
     RECAPTURE_COVERAGE=1 also reports coverage, which slows what runs inside the tests' own processes by two thirds.

@@ -6,13 +6,14 @@ import pytest
 from command_lines import recapture
 
 from benchmarks.drift import PLANTS, compared
-from benchmarks.drift_training import is_placed, trained
+from benchmarks.drift_training import FAULTS, Fault, at_call, is_placed, trained
 from recapture.base.errors import UsageError
 from recapture.machine.pins import find_release
 from recapture.tools.drift.alignment import aligned, differing_places
+from recapture.tools.drift.answer import DriftReport
 from recapture.tools.drift.causes import find_first_release
 from recapture.tools.drift.drift_command import parse_setting
-from recapture.tools.drift.facts import Operator, Step
+from recapture.tools.drift.facts import Operator, Raised, SideReport, Step
 from recapture.tools.drift.report import to_markdown, to_page
 from recapture.tools.drift.training_steps import first_step_that_differs
 
@@ -136,6 +137,27 @@ def test_a_training_step_beyond_the_spread_is_named_and_one_within_is_rounding()
 @pytest.mark.parametrize("name", ["NaN at step 7", "stale buffer", "epsilon of AdamW"])
 def test_a_planted_fault_of_a_training_is_placed_at_its_step_and_tensor(name):
     assert is_placed(name, trained(name))
+
+
+def test_a_training_that_raises_is_told_with_its_step_and_the_exception(monkeypatch):
+    def stop(module):
+        raise ValueError(f"no batch for {type(module).__name__}")
+
+    monkeypatch.setitem(FAULTS, "raises", Fault(3, "", module=at_call(3, stop)))
+    report = trained("raises")
+    assert report.verdict == "changed"
+    assert report.sentence.endswith("; raises raises ValueError in step 3")
+    assert "- raises, step 3: ValueError: no batch for Trained" in to_markdown(report)
+
+
+def test_trainings_that_raise_alike_are_compared_up_to_there():
+    raised = SideReport(raised=Raised("ValueError", "no batch", step=3))
+    report = DriftReport(target="f.py:Net", sides=("old", "new"), about=(raised, raised), steps=9)
+    assert report.sentence == (
+        "f.py:Net, old → new: the same bits over 2 training steps; old raises ValueError in step 3; new raises ValueError "
+        "in step 3"
+    )
+    assert "- new, step 3: ValueError: no batch" in to_markdown(report)
 
 
 def test_a_training_in_another_order_of_sums_is_rounding_and_names_the_operator():

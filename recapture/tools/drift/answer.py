@@ -123,7 +123,16 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
         """The answer in one sentence."""
         between = f"{self.sides[0]} → {self.sides[1]}"
         if self.steps:
-            return f"{self.target}, {between}: {_training_words(self.training, self.steps)}{self._why}"
+            raised = [
+                f"; {name} raises {side.raised.type} in step {side.raised.step}"
+                for name, side in zip(self.sides, self.about, strict=True)
+                if side.raised is not None
+            ]
+            finished = min(
+                [self.steps, *(side.raised.step - 1 for side in self.about if side.raised and side.raised.step)]
+            )
+            words = _training_words(self.training, finished)
+            return f"{self.target}, {between}: {words}{self._why}{''.join(raised)}"
         counts = [
             f"{number} of {len(self.parts)} {name}"
             for name in VERDICTS

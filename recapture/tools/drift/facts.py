@@ -85,10 +85,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Raised(msgspec.Struct, frozen=True):
-    """An exception of a side."""
+    """An exception of a side, and the step of a training, counted from 1, in which it was raised."""
 
     type: str
     message: str
+    step: int | None = None
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

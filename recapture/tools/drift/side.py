@@ -371,7 +371,9 @@ def _trained(task: Task, training: Training, side: Side, streams: dict[str, str]
         write_atomically(side.folder / OPERATORS, msgspec.json.encode(trained.operators))
     return SideReport(
         **_about(),
-        raised=None if raised is None else Raised(qualified(type(raised)), _line(safe_text(raised))),
+        raised=None
+        if raised is None
+        else Raised(qualified(type(raised)), _line(safe_text(raised)), step=len(trained.steps) + 1),
         initial=side.initial,
         streams=streams,
         steps=trained.steps,

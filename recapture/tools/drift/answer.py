@@ -30,6 +30,7 @@ from recapture.tools.drift.facts import (
     Operator,
     OperatorDifference,
     Part,
+    Raised,
     SideReport,
     Task,
     Training,
@@ -110,6 +111,12 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
         return worst(tuple(part.verdict for part in self.parts))
 
     @property
+    def raised_in_training(self) -> list[tuple[str, Raised]]:
+        """The exceptions that ended a training, with the name of the side."""
+        named = zip(self.sides, self.about, strict=True)
+        return [(name, side.raised) for name, side in named if side.raised is not None and side.raised.step is not None]
+
+    @property
     def causes(self) -> tuple[str, ...]:
         """What makes the difference: a package or setting that does so when it is exchanged, or else torch itself."""
         guilty = [trial.name for trial in self.trials if trial.verdict and better(trial.verdict, self.verdict)]
@@ -123,16 +130,10 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
         """The answer in one sentence."""
         between = f"{self.sides[0]} → {self.sides[1]}"
         if self.steps:
-            raised = [
-                f"; {name} raises {side.raised.type} in step {side.raised.step}"
-                for name, side in zip(self.sides, self.about, strict=True)
-                if side.raised is not None
-            ]
-            finished = min(
-                [self.steps, *(side.raised.step - 1 for side in self.about if side.raised and side.raised.step)]
-            )
-            words = _training_words(self.training, finished)
-            return f"{self.target}, {between}: {words}{self._why}{''.join(raised)}"
+            raised = self.raised_in_training
+            finished = min([self.steps, *((error.step or 1) - 1 for _, error in raised)])
+            errors = "".join(f"; {name} raises {error.type} in step {error.step}" for name, error in raised)
+            return f"{self.target}, {between}: {_training_words(self.training, finished)}{self._why}{errors}"
         counts = [
             f"{number} of {len(self.parts)} {name}"
             for name in VERDICTS

@@ -99,11 +99,9 @@ def _blocks(report: DriftReport) -> Iterator[Block]:
     if report.training is not None:
         difference = report.training
         yield Items([Item(f"loss at step {difference.step}: {difference.old or '–'} → {difference.new or '–'}")])
-    raised = [(name, side.raised) for name, side in zip(report.sides, report.about, strict=True) if side.raised]
-    if report.steps and raised:
-        yield Items(
-            [Item(f"{name}, step {error.step}: {error.type}: {error.message}".rstrip(": ")) for name, error in raised]
-        )
+    if raised := report.raised_in_training:
+        lines = [f"{name}, step {error.step}: {error.type}: {error.message}".rstrip(": ") for name, error in raised]
+        yield Items([Item(line) for line in lines])
     if lines := list(_cause_lines(report)):
         yield Heading("Because of what")
         yield Items([Item(line) for line in lines])

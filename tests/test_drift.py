@@ -143,11 +143,11 @@ def test_a_training_that_raises_is_told_with_its_step_and_the_exception(monkeypa
     def stop(module):
         raise ValueError(f"no batch for {type(module).__name__}")
 
-    monkeypatch.setitem(FAULTS, "raises", Fault(3, "", module=at_call(3, stop)))
-    report = trained("raises")
+    monkeypatch.setitem(FAULTS, "broken", Fault(3, "", module=at_call(3, stop)))
+    report = trained("broken")
     assert report.verdict == "changed"
-    assert report.sentence.endswith("; raises raises ValueError in step 3")
-    assert "- raises, step 3: ValueError: no batch for Trained" in to_markdown(report)
+    assert report.sentence.endswith("; broken raises ValueError in step 3")
+    assert "- broken, step 3: ValueError: no batch for Trained" in to_markdown(report)
 
 
 def test_trainings_that_raise_alike_are_compared_up_to_there():

@@ -52,6 +52,11 @@ def one_at_a_time(mark):
 def run(client, *words, group="g", timeout=60.0, memory=1 << 40):
     """Run one task after the other of a group; return their ends, and what they noted."""
     numbers = [client.submit(TASK, word, timeout=timeout, memory=memory, group=group) for word in words]
+    return ended(client, numbers, timeout)
+
+
+def ended(client, numbers, timeout=60.0):
+    """Wait for tasks; return their ends, and what they noted."""
     ends = {}
     while len(ends) < len(numbers):
         message = client.message(timeout)
@@ -91,13 +96,9 @@ def test_a_process_whose_group_has_ended_goes_on_with_a_movable_task_of_another_
         client.submit(TASK, word, timeout=60, memory=1 << 40, group=f"group {place}", movable=word != "stays")
         for place, word in enumerate(words)
     ]
-    results = dict.fromkeys(numbers)
-    while None in results.values():
-        if not isinstance(message := client.message(60), Begun):
-            results[message.id] = json.loads(message.result)
-    *moved, stayed = results.values()
-    assert len({result["pid"] for result in moved}) == 2
-    assert sum(result["before"] == [] for result in moved) == 2
+    _, (*moved, stayed) = ended(client, numbers)
+    assert len({note["pid"] for note in moved}) == 2
+    assert sum(note["before"] == [] for note in moved) == 2
     assert stayed["before"] == []
 
 
@@ -191,9 +192,5 @@ def test_a_process_that_ran_many_tasks_is_given_to_no_other_group(one_at_a_time,
         one_at_a_time.submit(TASK, word, timeout=60, memory=1 << 40, group=str(word == "last"), movable=True)
         for word in words
     ]
-    results = dict.fromkeys(numbers)
-    while None in results.values():
-        if not isinstance(message := one_at_a_time.message(60), Begun):
-            results[message.id] = json.loads(message.result)
-    first, last = results[numbers[0]], results[numbers[-1]]
+    _, (first, *_, last) = ended(one_at_a_time, numbers)
     assert (first["pid"] == last["pid"]) is moves

@@ -121,8 +121,8 @@ def _rank(cell: PlannedCell, ends: Collection[End]) -> tuple[bool, int]:
 class End(NamedTuple):
     """What identifies the end of a cell: an exception by its fingerprint, differences by place and kind, and counts.
 
-    `counts` are those of graphs, graph breaks and recompilations: what Dynamo gave up on in an earlier cell of the
-    process, it skips without counting a graph.
+    `counts` are those of graphs, graph breaks and recompilations: in a process that other cells had used, Dynamo
+    sometimes captures fewer graphs, for a reason that is not known.
     """
 
     verdict: Verdict

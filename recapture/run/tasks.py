@@ -29,7 +29,7 @@ from recapture.pool.worker import Reusable
 from recapture.run.cell import CellResult, CellSpec
 from recapture.run.shared_processes import leaves_process_whole, passes
 from recapture.torch_api.compat import device_works, reset_dynamo, seed_everything, skip_guard_timing
-from recapture.torch_api.watch import registered_containers, registrations
+from recapture.torch_api.watch import registered_containers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,12 +152,13 @@ def _settings() -> dict[str, Any]:
     Every cell executes the suite again, which registers a new class, and no cell has an object of an older one. A class
     that a call makes counts: the suite alone does not register it.
     """
-    operators, containers = registrations()
+    settings = read_settings()
+    operators, containers = settings["registrations"]
     suites = sum(
         str(kind.__module__).startswith(SUITE_MODULES) and "<locals>" not in str(kind.__qualname__)
         for kind in registered_containers()
     )
-    return read_settings() | {"registrations": (operators, containers - suites)}
+    return settings | {"registrations": (operators, containers - suites)}
 
 
 def _owners() -> dict[str, Any]:

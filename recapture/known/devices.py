@@ -14,7 +14,7 @@ from recapture.records.kinds import KINDS
 from recapture.records.record import Record
 from recapture.records.verdicts import Outcome, outcome_of
 
-Group = Literal["address", "assertion", "code", "fuser", "graphs", "mixed", "recapture", "thread"]
+Group = Literal["address", "assertion", "code", "dispatch", "fuser", "graphs", "limit", "mixed", "recapture", "thread"]
 
 GROUPS: dict[Group, str] = {
     "code": "Inductor writes Triton for a GPU and C++ for a CPU",
@@ -24,6 +24,8 @@ GROUPS: dict[Group, str] = {
     "mixed": "The case uses the CPU's memory, which on a CPU is the memory of its inputs",
     "assertion": "Eager or a graph fails an assertion inside a kernel, where on a CPU it raises an exception",
     "address": "A read outside of an input ends the process on a CPU, and its use of the GPU on a GPU",
+    "dispatch": "An operation of torch itself takes another way for CUDA tensors",
+    "limit": "Torch goes on until a time limit or a crash ends it, where on a CPU it gives up itself",
     "recapture": "The record shows a fault of recapture itself, which is corrected",
 }
 """The groups of differences, with what is different on the GPU."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 
 import click
@@ -51,6 +52,24 @@ def test_an_example_is_accepted_as_it_stands(line, tmp_path, monkeypatch):
         command = command.get_command(click.Context(command), path[1])
     context = command.make_context(" ".join(path), words)
     assert context.args == []
+
+
+def test_help_lists_every_command_once_under_the_heading_of_its_group(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    listed: dict[str, list[str]] = {}
+    heading: list[str] = []  # the lines before the first heading describe the program
+    for line in capsys.readouterr().out.splitlines():
+        if re.fullmatch(r"[A-Z][^:]+:", line):
+            heading = listed.setdefault(line.removesuffix(":"), [])
+        elif re.match(r"  [a-z]", line):
+            heading.append(line.split()[0])
+    expected: dict[str, list[str]] = {}
+    for name, command in COMMANDS.items():
+        expected.setdefault(command.group, []).append(name)
+    assert len(expected) > 2
+    del listed["Options"]
+    assert listed == expected
 
 
 @pytest.mark.parametrize("path", LEAVES)

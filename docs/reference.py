@@ -234,6 +234,7 @@ def exits() -> str:
     meanings = {
         0: "Done.",
         1: "`recapture diff` found what `--fail-on` names.",
+        124: "The time that `--minutes` gives a run is over. Finished work is kept; continue with `--resume`.",
         130: "Interrupted by Ctrl-C. Finished work is kept; continue with `--resume`.",
         143: "Ended by SIGTERM, which container engines and batch systems send. Finished work is kept as well.",
     }

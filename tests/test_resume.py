@@ -97,6 +97,34 @@ def test_an_interrupted_run_resumes_to_the_bytes_of_an_uninterrupted_one(warm, c
     assert (directory / "timings.jsonl").read_bytes().count(b"\n") == 12
 
 
+def test_a_run_ends_when_its_time_is_over_and_resumes(warm, command, capfd):
+    """A case that hangs cannot hold the machine: what ended before is recorded, and no process is left."""
+    suite = command.directory / "hangs.py"
+    suite.write_text(
+        "import time\nfrom pathlib import Path\n\nimport torch\n\nfrom recapture import case\n\n\n"
+        "@case(example=lambda: (torch.ones(3),))\ndef quick(x):\n    return x + 1\n\n\n"
+        "@case(example=lambda: (torch.ones(3),))\ndef waits(x):\n"
+        "    while not Path(__file__).with_name('go').exists():\n        time.sleep(0.05)\n    return x\n"
+    )
+    results = command.directory / "results"
+    began = time.monotonic()
+    process = command.start("run", suite, "--compiler", "eager", "--minutes", "0.4", "--results", results)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 124, err
+    assert 24 <= time.monotonic() - began < 60
+    assert err.splitlines()[-1] == (
+        "recapture: the time of --minutes is over; finished work is kept, continue with --resume"
+    )
+    assert command.leftovers(30.0) == []
+    partial = results_below(results) / "conformance.partial.jsonl"
+    assert [record.case for record in read_jsonl(partial, Record)] == ["hangs::quick"]
+    (command.directory / "go").touch()
+    capfd.readouterr()
+    assert run_in_process(suite, "--compiler", "eager", "--results", results, "--resume") == 0
+    assert capfd.readouterr().err.startswith("1 cell")
+    assert len(records_below(results)) == 2
+
+
 def test_an_unfinished_run_without_its_environment_is_resumed(warm, command, capfd):
     """As the message about a damaged one advises."""
     suite = command.directory / "waiting.py"

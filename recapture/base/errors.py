@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit status after Ctrl-C."""
+
+TERMINATED = 128 + signal.SIGTERM
+"""Exit status after SIGTERM."""
+
+TIME_OVER = 124
+"""Exit status at the end of the time of a whole command, that of timeout(1)."""
 
 
 class RecaptureError(Exception):
@@ -26,6 +36,17 @@ class EnvironmentUnfitError(RecaptureError):
 
 class Termination(KeyboardInterrupt):
     """SIGTERM was received: the command ends as after Ctrl-C."""
+
+
+class TimeOver(KeyboardInterrupt):
+    """The time that the user gave a whole command is over: the command ends as after Ctrl-C."""
+
+
+def status_of(interruption: BaseException) -> int:
+    """Return the exit status after an interruption: 143 after SIGTERM, 124 at the end of the time, else 130."""
+    if isinstance(interruption, TimeOver):
+        return TIME_OVER
+    return TERMINATED if isinstance(interruption, Termination) else INTERRUPTED
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

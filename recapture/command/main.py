@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recapture.base.by_name import load
-from recapture.base.errors import EnvironmentUnfitError, RecaptureError, Termination, UsageError, did_you_mean
+from recapture.base.errors import (
+    INTERRUPTED,
+    TERMINATED,
+    TIME_OVER,
+    EnvironmentUnfitError,
+    RecaptureError,
+    Termination,
+    TimeOver,
+    UsageError,
+    did_you_mean,
+    status_of,
+)
 from recapture.base.version import __version__
 from recapture.command.command_table import commands
 from recapture.command.output import OutputError, echo_error, name_output_errors
@@ -25,11 +36,8 @@ if TYPE_CHECKING:
 RESUMED = ("run", "bench")
 """Names of the commands that keep finished work when they are interrupted."""
 
-INTERRUPTED = 128 + signal.SIGINT
-"""Exit status after Ctrl-C."""
-
-TERMINATED = 128 + signal.SIGTERM
-"""Exit status after SIGTERM."""
+ENDINGS = {INTERRUPTED: "interrupted", TERMINATED: "terminated", TIME_OVER: "the time of --minutes is over"}
+"""How a command was ended from outside, by its exit status."""
 
 _NO_PATH = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP)
 """Error numbers for an argument that cannot be a path."""
@@ -103,7 +111,8 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 a --fail-on change was found, 2 bad input, 3 unfit environment.
 
-    The status is also 3 if output cannot be written, 130 after Ctrl-C, and 143 after SIGTERM.
+    The status is also 3 if output cannot be written, 124 at the end of `--minutes`, 130 after Ctrl-C, and 143 after
+    SIGTERM.
     """
     sys.exit(_run(arguments))
 
@@ -119,7 +128,7 @@ def _run(arguments: list[str] | None) -> int:
         name_output_errors()
         _check(words)
         with _closing_on_sigterm():
-            status: Any = cli.main(args=arguments, prog_name="recapture", standalone_mode=False)
+            returned: Any = cli.main(args=arguments, prog_name="recapture", standalone_mode=False)
             sys.stdout.flush()
     except RecaptureError as error:
         if isinstance(error, OutputError):
@@ -133,16 +142,16 @@ def _run(arguments: list[str] | None) -> int:
         _report(error.format_message())
         return 2
     except (click.Abort, KeyboardInterrupt) as error:
-        terminated = isinstance(error, Termination) or isinstance(error.__cause__, Termination)
+        status = status_of(error.__cause__ if isinstance(error.__cause__, (Termination, TimeOver)) else error)
         remark = "; finished work is kept, continue with --resume" if words and words[0] in RESUMED else ""
-        _report(f"{'terminated' if terminated else 'interrupted'}{remark}")
-        return TERMINATED if terminated else INTERRUPTED
+        _report(f"{ENDINGS[status]}{remark}")
+        return status
     except (_ReaderGoneError, BrokenPipeError):
         _give_up_output()
         return 0
     except OSError as error:  # disk full, or no permission
         return _system_error(error)
-    return status if isinstance(status, int) else 0
+    return returned if isinstance(returned, int) else 0
 
 
 def _check(arguments: list[str]) -> None:

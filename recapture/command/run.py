@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from recapture.base.errors import UsageError
+from recapture.base.option_fields import WEEK, option
 from recapture.base.text import plural
+from recapture.base.time_limit import ending_after
 from recapture.command.command_table import of_tools
 from recapture.command.in_images import ImageOptions, run_in_images
 from recapture.command.options import OutputFile, PathParameter, json_flag, require_torch, takes
@@ -33,8 +36,26 @@ ADDITIONS: dict[str, type[Any]] = {tool.__name__: tool for tool in of_tools("add
 """Dataclasses with the options that tools add, by name; `applied` says what they change."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TimeOptions:
+    """How long the whole run may take."""
+
+    minutes: float | None = option(
+        "--minutes",
+        default=None,
+        between=(0.01, WEEK / 60),
+        metavar="M",
+        help="End after M minutes, with exit status 124; --resume continues. With several images, M minutes for each.",
+    )
+
+    @property
+    def seconds(self) -> float | None:
+        """The limit in seconds; None if there is none."""
+        return None if self.minutes is None else 60 * self.minutes
+
+
 @click.command("run")
-@takes(options=RunOptions, **ADDITIONS, where=ImageOptions)
+@takes(options=RunOptions, **ADDITIONS, time=TimeOptions, where=ImageOptions)
 @click.option(
     "--publish",
     type=PathParameter(),
@@ -57,6 +78,7 @@ def run_command(
     context: click.Context,
     /,
     options: RunOptions,
+    time: TimeOptions,
     where: ImageOptions,
     publish: Path | None,
     fail_on: tuple[str, ...],
@@ -98,7 +120,7 @@ def run_command(
     for tool in added.values():
         options, work = tool.applied(options)
         afterwards += work
-    with RunProgress(SafeConsole(stderr=True, quiet=quiet)) as progress:
+    with ending_after(time.seconds), RunProgress(SafeConsole(stderr=True, quiet=quiet)) as progress:
         summary = run_cells(options, progress, echo_error, afterwards=afterwards)
     if start_times:
         echo(f"recapture: {described()}", err=True)

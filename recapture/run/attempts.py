@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from recapture.base.decode import Format
-from recapture.base.errors import EnvironmentUnfitError, RecaptureError, Termination, UsageError
+from recapture.base.errors import EnvironmentUnfitError, RecaptureError, UsageError, status_of
 from recapture.base.files import read_regular, write_atomically
 from recapture.base.text import plural
 from recapture.records.record import CONFORMANCE, PARTIAL, Record
@@ -161,7 +161,7 @@ def run_and_publish(
             status = error.exit_status
             raise
         except KeyboardInterrupt as error:
-            status = 128 + (signal.SIGTERM if isinstance(error, Termination) else signal.SIGINT)
+            status = status_of(error)
             raise
         finally:
             # Before the rename, so that a published shard says where it ran.

@@ -185,6 +185,29 @@ def test_absolute_paths_do_not_reach_the_file(tmp_path):
     assert read.selection == ["<path>", "-k", "a/b"]
 
 
+def test_what_a_suite_or_a_check_says_is_written_without_secrets(tmp_path, monkeypatch):
+    monkeypatch.setenv("DB_PASSWORD", "correct horse")
+    original = msgspec.structs.replace(
+        environment(),
+        suites=[SuiteEntry("bad", 0, "raised RuntimeError on import: correct horse password=hunter22")],
+        doctor=[
+            Check(
+                name="compiler",
+                status="warning",
+                found="CXX is 'g++ -DPASSWORD=hunter22'",
+                mend="correct horse",
+                affects="codegen",
+            )
+        ],
+    )
+    write_environment(tmp_path / ENVIRONMENT, original)
+    text = (tmp_path / ENVIRONMENT).read_text()
+    assert "raised RuntimeError on import: … password=…" in text
+    assert "hunter22" not in text
+    assert "correct horse" not in text
+
+
+
 def test_bytes_that_are_no_utf8_are_refused_by_name(tmp_path):
     path = tmp_path / ENVIRONMENT
     write_environment(path, environment())

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -316,6 +317,30 @@ def test_secrets_in_messages_are_not_published(message, public):
 )
 def test_messages_without_secrets_keep_their_words(message):
     assert scrub(message) == message
+
+
+@pytest.mark.parametrize(
+    ("where", "eager", "public"),
+    [
+        ("result['password']", "'hunter22'", "'…'"),
+        ("result.api_key", '"hunter22"', "'…'"),
+        ("globals['CONF']['db']['client_secret']", "b'hunter22'", "'…'"),
+        ("result['password']", "3", "3"),
+        ("result['name']", "'hunter22'", "'hunter22'"),
+        ("result['password'][0]", "'hunter22'", "'hunter22'"),
+    ],
+)
+def test_a_text_under_the_name_of_a_secret_is_not_published(where, eager, public):
+    difference = {"input": "example", "where": where, "kind": "value", "eager": eager, "other": eager}
+    assert without_secrets_inside([difference]) == [difference | {"eager": public, "other": public}]
+
+
+@pytest.mark.parametrize("quote", [repr, ascii, json.dumps, lambda text: urllib.parse.quote(text, safe="")])
+def test_a_secret_of_the_environment_is_found_however_it_is_quoted(monkeypatch, quote):
+    monkeypatch.setenv("DB_PASSWORD", 'pa"ss\\wörd 22')
+    assert without_secrets(f"say {quote(os.environ['DB_PASSWORD'])}").count("…") == 1
+    assert "22" not in without_secrets(f"say {quote(os.environ['DB_PASSWORD'])}")
+
 
 
 @pytest.mark.parametrize(

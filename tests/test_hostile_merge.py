@@ -13,8 +13,8 @@ from planted_images import PlantedImages
 
 from recapture.base.errors import UsageError
 from recapture.command.main import _run
-from recapture.machine.environment import read_environment, write_environment
-from recapture.records.record import CONFORMANCE, Record, write_jsonl
+from recapture.machine.environment import Origin, read_environment, write_environment
+from recapture.records.record import CONFORMANCE, TIMINGS, Record, Timing, read_jsonl, write_jsonl
 from recapture.records.shard_files import ShardCell, ShardPlan, read_shard, write_shard
 from recapture.records.verdicts import Verdict
 
@@ -118,6 +118,43 @@ def test_a_plan_that_names_a_cell_twice_is_refused(parts, capsys):
 def test_shards_of_another_lock_image_or_device_are_refused(parts, capsys, field, value):
     parts.write(2, **{field: value})
     assert f"are of different installations: {field} " in refused(parts, capsys)
+
+
+def test_a_record_of_another_device_than_its_part_is_refused(parts, capsys):
+    path = parts.folder(2) / CONFORMANCE
+    path.write_text(path.read_text().replace('"device":"cpu"', '"device":"cuda"'))
+    assert "s::c1::fx is of device cuda, and the part of cpu" in refused(parts, capsys)
+
+
+def test_an_origin_that_two_parts_describe_in_two_ways_is_refused(parts, capsys):
+    for number, cpu in ((1, "Xeon"), (2, "EPYC")):
+        origin = Origin(cpu=cpu, instructions="AVX2", gpu=None, platform="Linux", cxx=None, suite_commit=None)
+        parts.write(number, origins={"aaaaaaaa": origin})
+    assert "describe the origin aaaaaaaa in two ways" in refused(parts, capsys)
+
+
+def test_a_part_says_nothing_about_the_cells_of_another_one(parts):
+    cells = [row.key for row in parts.cells]
+    for number, seconds in ((1, 777.0), (2, 1.0)):
+        rows = [Timing(case=case, compiler=how, device=device, seconds=seconds) for case, how, device in cells]
+        write_jsonl(parts.folder(number) / TIMINGS, rows)
+    assert parts.merge() == 0
+    merged = read_jsonl(parts.root / "merged" / "a" / "cpu" / TIMINGS, Timing)
+    expected = {row.key: 777.0 if row.shard == 1 else 1.0 for row in parts.cells}
+    assert {timing.key: timing.seconds for timing in merged} == expected
+
+
+def test_folders_that_are_nested_too_deeply_are_one_line(parts, capsys):
+    folder = parts.root / "parts" / "1"
+    descriptor = os.open(folder, os.O_RDONLY)
+    for _ in range(1_400):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    assert parts.merge() in (0, 2)  # from Python 3.12 on, folders of any depth are read
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_shards_of_different_gpus_are_merged_with_a_warning(parts, capsys):

@@ -259,11 +259,28 @@ class TestProtectionsOfAnInstallation:
             wheels.installed(f"acme==1.0 --hash=sha256:{'0' * 64}\n")
 
     @pytest.mark.parametrize(
-        "place", ["./private/", "{root}/private/", "file://{root}/private/", "acme @ file://{root}/private/"]
+        "line",
+        [
+            "./private/{acme}",
+            "{root}/private/{acme}",
+            "file://{root}/private/{acme}",
+            "acme @ file://{root}/private/{acme}",
+            "./private/{acme}; python_version>'3'",
+            "./private/{acme} ; python_version > '3'",
+            "./private/{acme}[x]",
+            "file://{root}/private/{acme}[x]",
+            "acme[x] @ file://{root}/private/{acme} ; python_version > '3'",
+            "{acme}",
+            "./with a blank/{acme}",
+        ],
     )
-    def test_a_wrong_hash_of_a_file_is_refused(self, wheels, monkeypatch, place):
+    def test_a_wrong_hash_of_a_file_is_refused(self, wheels, monkeypatch, line):
+        acme = "acme-1.0-py3-none-any.whl"
+        (wheels.root / "with a blank").mkdir()
+        for place in (wheels.root / acme, wheels.root / "with a blank" / acme):
+            shutil.copy(wheels.root / "private" / acme, place)
         monkeypatch.chdir(wheels.root)
-        line = f"{place.format(root=wheels.root)}acme-1.0-py3-none-any.whl --hash=sha256:"
+        line = f"{line.format(root=wheels.root, acme=acme)} --hash=sha256:"
         with pytest.raises(UsageError, match=r"(?i)hash mismatch"):
             wheels.installed(f"{line}{'0' * 64}\n")
         shutil.rmtree(wheels.root / "layer")
@@ -317,6 +334,20 @@ class TestProtectionsOfAnInstallation:
         shutil.rmtree(wheels.root / "layer")
         assert wheels.installed(text) == {"acme": "public", "dep": "public"}
 
+    def test_options_that_share_a_line_are_those_of_the_installation(self, wheels, monkeypatch):
+        monkeypatch.delenv("UV_FIND_LINKS", raising=False)
+        with pytest.raises(UsageError, match=r"requirements\.txt demands hashes, and has none for acme"):
+            wheels.installed("--require-hashes --no-index -f ./public\nacme==1.0\n")
+        shutil.rmtree(wheels.root / "layer")
+        installed = wheels.installed("--no-index --find-links ./private\nacme\n")
+        assert installed == {"acme": "private", "dep": "private"}
+
+    def test_a_hash_that_belongs_to_no_known_package_is_refused(self, wheels):
+        entries = {"acme": "acme @ file:///elsewhere/other.whl\n"}
+        line = f"./private/acme-1.0-py3-none-any.whl --hash=sha256:{'0' * 64}\n"
+        with pytest.raises(UsageError, match="has a hash for acme-1.0-py3-none-any.whl, and whether that is acme"):
+            to_install(entries, requirements_in(wheels.root, line))
+
     def test_a_hash_of_a_package_of_the_image_is_compared_with_its_lock(self, wheels):
         from recapture.machine.pins import lock_path
 
@@ -338,6 +369,56 @@ def test_local_packages_of_two_folders_are_two_layers(tmp_path, monkeypatch):
         digests.add(requirements_in(tmp_path / name, "-f wheels\n").digest(lock))
         digests.add(_unpinned_name(UnpinnedRelease("2.6.0", "", "3.11"), requirements))
     assert len(digests) == 6
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["acme-1.0.whl", "acme @ file:./acme-1.0.whl", "--index-url simple\nacme", "-f wheels\nacme", "-e pkg", ".", "./x"],
+)
+def test_a_relative_path_means_another_package_in_another_folder(tmp_path, monkeypatch, text):
+    lock = tmp_path / "lock.txt"
+    lock.write_text("torch==2.6.0\n")
+    digests = set()
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        digests.add(requirements_in(tmp_path / name, f"{text}\n").digest(lock))
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["--index-url ${PLACE}\nacme", "-f ${PLACE}\nacme", "${PLACE}/acme-1.0.whl", "acme @ file://${PLACE}/a.whl"]
+)
+def test_a_variable_means_another_package_with_another_value(tmp_path, monkeypatch, text):
+    lock = tmp_path / "lock.txt"
+    lock.write_text("torch==2.6.0\n")
+    digests = set()
+    for value in ("/one", "/other", "/other"):
+        monkeypatch.setenv("PLACE", value)
+        digests.add(requirements_in(tmp_path, f"{text}\n").digest(lock))
+    assert len(digests) == 2
+
+
+def test_a_file_that_is_built_anew_is_another_package(tmp_path):
+    lock, wheel = tmp_path / "lock.txt", tmp_path / "acme-1.0.whl"
+    lock.write_text("torch==2.6.0\n")
+    requirements = requirements_in(tmp_path, f"{wheel}\n")
+    digests = [requirements.digest(lock)]
+    for content in ("first", "second one"):
+        wheel.write_text(content)
+        digests.append(requirements.digest(lock))
+    assert len(set(digests)) == 3
+
+
+def test_a_package_of_an_index_is_the_same_in_every_folder(tmp_path, monkeypatch):
+    lock = tmp_path / "lock.txt"
+    lock.write_text("torch==2.6.0\n")
+    text = "einops>=0.7\ntimm[x]==1.0 ; python_version > '3'\n--index-url https://example.org/simple\n--pre\n"
+    requirements = requirements_in(tmp_path, text + "clip @ git+https://example.org/clip.git\n")
+    before = requirements.digest(lock)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert requirements.digest(lock) == before
 
 
 def test_a_release_is_found_by_its_number_or_its_beginning():

@@ -15,7 +15,7 @@ import pytest
 from conftest import SUITES, records_below, results_below, run_in_process
 
 from recapture.pool.folders import Folder
-from recapture.pool.output_files import OUTPUT_CAP_BYTES, TAIL_BYTES, cut, tail
+from recapture.pool.output_files import LONG_LINE, OUTPUT_CAP_BYTES, TAIL_BYTES, cut, tail
 from recapture.pool.processes import Child, Running, check_caps, mark_of
 from recapture.pool.protocol import LineBuffer, Task
 from recapture.pool.server import Server
@@ -157,13 +157,13 @@ def test_an_output_file_past_its_limit_keeps_its_end_and_grows_again(tmp_path, m
         monkeypatch.setattr("recapture.pool.output_files._punch", lambda *_: False)
     path = tmp_path / "stdout"
     with path.open("ab", buffering=0) as writer:
-        writer.write(b"x" * (OUTPUT_CAP_BYTES + 1))
+        writer.write(b"xxx\n" * (OUTPUT_CAP_BYTES // 4 + 1))
         writer.write(b"the last words so far\n")
         cut(path)
-        assert tail(path).endswith("xxx" + "the last words so far\n")
+        assert tail(path).endswith("xxx\nthe last words so far\n")
         assert path.stat().st_blocks * 512 < 1 << 20
         writer.write(b"the end of it\n")
-    assert tail(path) == "the end of it\n"
+    assert tail(path).endswith("xxx\nthe last words so far\nthe end of it\n")
 
 
 def test_the_end_of_an_output_file_begins_with_a_whole_line(tmp_path):
@@ -173,7 +173,9 @@ def test_the_end_of_an_output_file_begins_with_a_whole_line(tmp_path):
     path.write_text("x" * 100 + f"\nlogin --password hunter22\n{last_lines}")
     assert tail(path) == last_lines
     path.write_text("x" * (TAIL_BYTES + 5))
-    assert tail(path) == "x" * TAIL_BYTES
+    assert tail(path) == LONG_LINE
+    path.write_text("password=" + "hunter22" * 3 + "y" * (TAIL_BYTES - 10) + "\n")
+    assert "hunter" not in tail(path)
     path.write_text("short\nand whole")
     assert tail(path) == "short\nand whole"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
-from collections.abc import Callable
+import urllib.parse
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from recapture.base.paths import PACKAGE
@@ -173,6 +175,9 @@ _PRIVATE_NAME = re.compile(
 )
 """How the names of environment variables end whose values are secrets."""
 
+_LAST_NAME = re.compile(r"(?:\.|\[[\"'])([^.\[\]\"']+)(?:[\"']\])?$")
+"""The key or attribute at the end of a place, such as ``result['password']``."""
+
 LEAST_SECRET = 6
 """Characters from which the value of such a variable is taken for a secret; a shorter one may stand in any text."""
 
@@ -229,13 +234,33 @@ def encodable(text: str) -> str:
 
 
 def _secret_values() -> list[str]:
-    """Return the values of this process's environment that are secrets, also as Python quotes them, longest first."""
+    """Return the values of this process's environment that are secrets, longest first.
+
+    Also as Python and JSON write them between quotes, and as they stand in an address.
+    """
     values = {
         value
         for name, value in os.environ.items()
         if len(value) >= LEAST_SECRET and _PRIVATE_NAME.search(name) and not _PUBLIC_VALUE.fullmatch(value)
     }
-    return sorted(values | {repr(value)[1:-1] for value in values}, key=len, reverse=True)
+    quoted = {quote(value) for value in values for quote in (_python, _ascii, _json, _percent)}
+    return sorted(values | quoted, key=len, reverse=True)
+
+
+def _python(value: str) -> str:
+    return repr(value)[1:-1]
+
+
+def _ascii(value: str) -> str:
+    return ascii(value)[1:-1]
+
+
+def _json(value: str) -> str:
+    return json.dumps(value)[1:-1]
+
+
+def _percent(value: str) -> str:
+    return urllib.parse.quote(value, safe="")
 
 
 def without_secrets(text: str) -> str:
@@ -263,15 +288,26 @@ def _without(text: str, values: list[str]) -> str:
     return text
 
 
+def _is_private(key: Any, item: Any, part: Mapping[Any, Any]) -> bool:
+    """Whether an item of a difference is a text at a place that is called a password, a token or a key."""
+    if key not in ("eager", "other") or not isinstance(item, str) or not re.match(r"b?[\"']", item):
+        return False
+    place = _LAST_NAME.search(str(part.get("where", "")))
+    return place is not None and _PRIVATE_NAME.search(place[1]) is not None
+
+
 def without_secrets_inside(value: Any) -> Any:
-    """Return a value of plain dicts, lists and texts whose texts are without secrets."""
+    """Return a value of plain dicts, lists and texts whose texts are without secrets.
+
+    In a description of a difference, what a key or an attribute with the name of a secret has is one, too.
+    """
     secrets = _secret_values()
 
     def cleaned(part: Any) -> Any:
         if isinstance(part, str):
             return _without(part, secrets)
         if isinstance(part, dict):
-            return {key: cleaned(item) for key, item in part.items()}
+            return {key: "'…'" if _is_private(key, item, part) else cleaned(item) for key, item in part.items()}
         if isinstance(part, list | tuple):
             return [cleaned(item) for item in part]
         return part

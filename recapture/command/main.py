@@ -149,6 +149,9 @@ def _run(arguments: list[str] | None) -> int:
     except (_ReaderGoneError, BrokenPipeError):
         _give_up_output()
         return 0
+    except RecursionError:
+        _report("folders or data are nested more deeply than can be read")
+        return 2
     except OSError as error:  # disk full, or no permission
         return _system_error(error)
     return returned if isinstance(returned, int) else 0

@@ -132,6 +132,26 @@ def _end_with_parent(parent: int) -> None:
         os._exit(128 + signal.SIGTERM)
 
 
+class Installed(NamedTuple):
+    """What an environment has: its packages with their versions, and the version of its Python."""
+
+    packages: dict[str, str]
+    python: str
+
+
+def installed_of(output: str) -> Installed:
+    """Return what `recapture.images.installed` printed, on the last line of an output.
+
+    Raises ValueError if that line is another one: code of the environment can print after it.
+    """
+    lines = output.splitlines() or [""]
+    answer = json.loads(lines[-1])
+    packages, python = (answer.get(key) for key in Installed._fields) if isinstance(answer, dict) else (None, None)
+    if not isinstance(packages, dict) or not all(isinstance(text, str) for text in (python, *packages.values())):
+        raise ValueError("not what is installed")
+    return Installed(packages, str(python))
+
+
 def check_installed(
     interpreter: Interpreter, image: Image, advice: str, *modules: str, seconds: float = LIST_SECONDS
 ) -> None:
@@ -153,7 +173,11 @@ def check_installed(
             raise EnvironmentUnfitError(
                 f"the environment of {image.name} does not work ({shorten(message, 300)}): {advice}"
             )
-        installed = json.loads(done.stdout.splitlines()[-1])
+        answer = installed_of(done.stdout)
+    except ValueError:
+        raise EnvironmentUnfitError(
+            f"the environment of {image.name} does not say what is installed in it: {advice}"
+        ) from None
     except subprocess.TimeoutExpired:
         raise EnvironmentUnfitError(
             f"the environment of {image.name} does not answer within {seconds:.0f} s: {advice}"
@@ -162,8 +186,8 @@ def check_installed(
         raise EnvironmentUnfitError(
             f"the environment of {image.name} does not start ({error.strerror}): {advice}"
         ) from None
-    pinned = pinned_images(torch=installed["packages"].get("torch", image.torch))
-    match = image_for(installed["packages"], installed["python"], pinned, cuda=None)
+    pinned = pinned_images(torch=answer.packages.get("torch", image.torch))
+    match = image_for(answer.packages, answer.python, pinned, cuda=None)
     if match.image != image.name:
         differs = ", ".join(match.mismatches) or f"it is that of {match.image}"
         raise EnvironmentUnfitError(f"this is not the environment of {image.name} ({differs}): {advice}")

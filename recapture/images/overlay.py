@@ -6,7 +6,6 @@ compared with and without one version. Torch, and what only torch needs, always 
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.images.interpreter import LIST_SECONDS, Interpreter
+from recapture.images.interpreter import LIST_SECONDS, Interpreter, installed_of
 from recapture.images.requirements import Requirements, entries_of, install, version_of
 from recapture.images.uv import find_uv, run_uv
 
@@ -73,8 +72,10 @@ def _installed(base: Interpreter) -> Mapping[str, str]:
     )
     if done.returncode != 0:
         raise EnvironmentUnfitError(f"{base.python} does not list its packages")
-    packages: Mapping[str, str] = json.loads(done.stdout.splitlines()[-1])["packages"]
-    return packages
+    try:
+        return installed_of(done.stdout).packages
+    except ValueError:
+        raise EnvironmentUnfitError(f"{base.python} does not list its packages") from None
 
 
 def _has(installed: Mapping[str, str], name: str, version: str | None) -> bool:

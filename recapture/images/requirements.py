@@ -14,9 +14,11 @@ import hashlib
 import os
 import re
 import shlex
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -53,8 +55,18 @@ IMAGE_FILE = "recapture_layer.pth"
 """The file of a layer that makes the Python of a container's image find it."""
 
 _HASH = re.compile(r"\s--hash[=\s]\s*(\S+)")
-_LOCAL = re.compile(r"(?:(?:-e|--editable)[\s=]+)?\.{1,2}(?:/|$)")
-"""A folder or file named by a relative path."""
+_EDITABLE = re.compile(r"(?:-e|--editable)[\s=]+")
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+"""A variable of the environment, which uv replaces by its value."""
+
+_NEXT_OPTION = re.compile(
+    r"\s+(?=(?:-[rcfi]|--(?:requirement|constraint|find-links|index-url|extra-index-url|no-index|require-hashes"
+    r"|prefer-binary|pre|no-binary|only-binary|trusted-host))(?:[\s=]|$))"
+)
+"""What stands between two options of one line."""
+
+_ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
+"""How the names of files end that are packages."""
 
 _FIND_LINKS = re.compile(r"(?:-f|--find-links)[\s=]+(?P<place>.+)")
 _OTHER_FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)[\s=]+(?P<path>.+)")
@@ -93,9 +105,16 @@ class Requirements:
 
     @property
     def identity(self) -> list[str]:
-        """The lines, and the current folder if one has a relative path: there it names another package elsewhere."""
-        folder = [str(Path.cwd())] if any(_LOCAL.match(line) for _, line in self.lines) else []
-        return [*(line for _, line in self.lines), *folder]
+        """The lines, and what they mean here: the values of their variables, and the folder of their relative paths.
+
+        A file that is named by its path counts with its size and time, since it can be built anew.
+        """
+        lines = [line for _, line in self.lines]
+        names = sorted({name for line in lines for name in _VARIABLE.findall(line)})
+        variables = [f"{name}={os.environ.get(name)}" for name in names]
+        paths = [_VARIABLE.sub(lambda match: os.environ.get(match[1], ""), _path_in(line)) for line in lines]
+        folder = [str(Path.cwd())] if any(path and not Path(path).is_absolute() for path in paths) else []
+        return [*lines, *variables, *folder, *(_stamp(path) for path in paths if path)]
 
     @property
     def options(self) -> list[str]:
@@ -108,10 +127,15 @@ class Requirements:
         hashes: dict[str, set[str]] = {}
         for _, line in self.lines:
             if allowed := _HASH.findall(line):
-                name = re.match(r"(?!\.|[\w+]+://)[\w.-]+", line)
+                name = None if _is_file(line) else re.match(r"[\w.-]+", line)
                 key = _file(line) if name is None else normalise(name[0])
                 hashes.setdefault(key, set()).update(allowed)
         return hashes
+
+    @property
+    def demands_hashes(self) -> bool:
+        """Whether every package needs a hash of the user's."""
+        return "--require-hashes" in self.options
 
     @property
     def names(self) -> str:
@@ -126,7 +150,7 @@ class Requirements:
         """
         for path, line in self.lines:
             text = _HASH.sub("", line).strip()
-            if text.startswith(("-", ".", "/")) or re.match(r"[\w+]+://", text):
+            if text.startswith("-") or _is_file(text):
                 continue
             try:
                 yield path, Requirement(text)
@@ -163,18 +187,64 @@ def _lines(path: Path, read: set[Path], depth: int = 0) -> Iterator[tuple[Path, 
         raise UsageError(f"--with {path}: not a text file")
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         words = re.sub(r"(^|\s)#.*", "", line).strip()
-        if match := _OTHER_FILE.fullmatch(words):
-            name = _unquoted(match["path"])
-            if "://" in name:
-                raise UsageError(f"{path.name}: -r and -c take a file, and not the address {shorten(name, 100)}")
-            yield from _lines(_real(path.parent / name), read, depth + 1)
-        elif links := _FIND_LINKS.fullmatch(words):
-            place = _unquoted(links["place"])
-            # A path is relative to the file that has it; the line will stand in another one.
-            is_complete = "://" in place or place.startswith("${")  # a variable, which uv replaces
-            yield path, f"--find-links {place if is_complete else path.parent.absolute() / place}"
-        elif words:
-            yield path, words
+        is_option = words.startswith("-") and not _EDITABLE.match(words)
+        for part in _NEXT_OPTION.split(words) if is_option else [words]:
+            if match := _OTHER_FILE.fullmatch(part):
+                name = _unquoted(match["path"])
+                if "://" in name:
+                    raise UsageError(f"{path.name}: -r and -c take a file, and not the address {shorten(name, 100)}")
+                yield from _lines(_real(path.parent / name), read, depth + 1)
+            elif links := _FIND_LINKS.fullmatch(part):
+                place = _unquoted(links["place"])
+                # A path is relative to the file that has it; the line will stand in another one.
+                is_complete = "://" in place or place.startswith("${")  # a variable, which uv replaces
+                yield path, f"--find-links {place if is_complete else path.parent.absolute() / place}"
+            elif part:
+                yield path, part
+
+
+def _source(line: str) -> str:
+    """Return what a requirement names, without its hashes, its marker and its extras; what follows ``@``, if it has."""
+    text = _HASH.sub("", _EDITABLE.sub("", line)).strip()
+    text = re.split(r"\s@\s*|(?<=\])@\s*|^[\w.-]+@\s*", text, maxsplit=1)[-1]
+    text = re.split(r"\s*;|\s*\\?\n|\s+\\", text, maxsplit=1)[0]
+    return re.sub(r"\[[^\]]*\]$", "", text.partition("#")[0].strip())
+
+
+def _is_file(line: str) -> bool:
+    """Whether a line names a file, a folder or an address and no package by its name."""
+    text = _HASH.sub("", line).strip()
+    named = _source(line)
+    return (
+        bool(_EDITABLE.match(text))
+        or text.startswith((".", "/", "~", "${"))
+        or bool(re.match(r"[\w+]+:/", text))
+        or (text.startswith(named) and (named.lower().endswith(_ARCHIVES) or "/" in named))
+    )
+
+
+def _path_in(line: str) -> str:
+    """Return the path on this machine that a line names; an empty text for a package of an index or an address."""
+    option = re.fullmatch(r"--?[a-z-]+(?:[\s=]+(?P<value>.+))?", line)
+    if option is not None and not _EDITABLE.match(line):
+        value = _unquoted(option["value"] or "")
+        names_place = re.match(r"-f|-i|--find-links|--index-url|--extra-index-url", line)
+        source = value if names_place else ""
+    else:
+        text = _HASH.sub("", line)
+        source = _source(line) if _is_file(line) or "@" in text.partition(";")[0] else ""
+    if source.startswith("file:"):
+        return re.sub(r"^file:(//(localhost)?(?=/|\$))?", "", source)
+    return "" if re.match(r"[\w+]+:", source) else source
+
+
+def _stamp(path: str) -> str:
+    """Return the size and the time of a file; an empty text for what is none."""
+    try:
+        status = Path(path).stat()
+    except (OSError, ValueError):
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns}" if stat.S_ISREG(status.st_mode) else ""
 
 
 def _unquoted(text: str) -> str:
@@ -357,13 +427,19 @@ def to_install(entries: Mapping[str, str], requirements: Requirements) -> tuple[
     The user's own hashes replace those of the index. Folders and repositories have no hash. Raises UsageError for a
     package without a hash of the user's where the requirements demand hashes for all.
     """
-    demanded = "--require-hashes" in requirements.options
     allowed_hashes = requirements.hashes
+    of_files = {_file(line) for _, line in requirements.lines if _HASH.search(line) and _is_file(line)}
+    unused = of_files - {_file(entry) for entry in entries.values()}
     hashed = others = ""
     for name, entry in entries.items():
         allowed = allowed_hashes.get(name) or allowed_hashes.get(_file(entry))
-        if demanded and not allowed:
+        if requirements.demands_hashes and not allowed:
             raise UsageError(f"{requirements.names} demands hashes, and has none for {name}")
+        if not allowed and unused and version_of(entry) is None:
+            raise UsageError(
+                f"{requirements.names} has a hash for {min(unused)}, and whether that is {shorten(name, 100)} cannot "
+                "be told: name the package before the file, as in `name @ file:///…`"
+            )
         if allowed:
             begin = _HASH.sub("", entry.replace("\\\n", " ")).strip()
             hashed += " ".join([begin, *(f"--hash={text}" for text in sorted(allowed))]) + "\n"
@@ -376,7 +452,7 @@ def to_install(entries: Mapping[str, str], requirements: Requirements) -> tuple[
 
 def _file(line: str) -> str:
     """Return the last part of the path or address that a requirement names, which may follow a name and ``@``."""
-    return Path(line.partition(" @ ")[2] or line).name.split()[0].partition("#")[0]
+    return unquote(Path(_source(line)).name)
 
 
 def beyond_lock(resolved: str, lock: Path) -> dict[str, str]:

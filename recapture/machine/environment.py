@@ -26,7 +26,7 @@ import msgspec
 from recapture.base.decode import Count, Format
 from recapture.base.escape import indented_json
 from recapture.base.files import is_file_name, write_atomically
-from recapture.base.scrub import without_paths
+from recapture.base.scrub import without_paths, without_secrets
 from recapture.base.text import shorten
 from recapture.machine.doctor.register import Check
 from recapture.machine.hardware import CpuInfo, GpuInfo
@@ -203,16 +203,19 @@ def origin_of(environment: Environment) -> Origin:
 
 
 def without_private_paths(environment: Environment) -> Environment:
-    """Return an environment without absolute paths, which contain user names, in the fields that a run filled in."""
+    """Return an environment without secrets and absolute paths, which contain user names, in what a run filled in."""
+
+    def public(text: str) -> str:
+        return without_paths(without_secrets(text))
+
     return msgspec.structs.replace(
         environment,
         suites=[
-            msgspec.structs.replace(suite, error=suite.error and without_paths(suite.error))
-            for suite in environment.suites
+            msgspec.structs.replace(suite, error=suite.error and public(suite.error)) for suite in environment.suites
         ],
-        selection=[without_paths(word) for word in environment.selection],
+        selection=[public(word) for word in environment.selection],
         doctor=[
-            msgspec.structs.replace(check, found=without_paths(check.found), mend=without_paths(check.mend))
+            msgspec.structs.replace(check, found=public(check.found), mend=public(check.mend))
             for check in environment.doctor
         ],
     )

@@ -15,6 +15,9 @@ from pathlib import Path
 TAIL_BYTES = 8 * 1024
 """Bytes kept from the end of each output file."""
 
+LONG_LINE = f"(the end of a line of more than {TAIL_BYTES // 1024} KiB is left out)\n"
+"""What stands for output whose end has no line break."""
+
 OUTPUT_CAP_BYTES = 32 * 1024 * 1024
 """Bytes of disk that an output file may occupy; a larger file is emptied except for its end."""
 
@@ -26,7 +29,7 @@ def tail(path: Path) -> str:
         handle.seek(max(0, beyond))
         text = handle.read(TAIL_BYTES).decode(errors="replace")
         # In half a line, a secret would stand without the name that tells that it is one.
-        return text if beyond <= 0 else text.partition("\n")[2] or text
+        return text if beyond <= 0 else text.partition("\n")[2] or LONG_LINE
     return ""
 
 

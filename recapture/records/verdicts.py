@@ -205,7 +205,8 @@ class Verdict(str, Enum):
         "environment",
         VerdictFacts(group="not run", tone="none", mark=Mark("!", "the machine is at fault"), skipped=True),
     )
-    """The machine or installation is at fault. The record names the check of `recapture doctor`."""
+    """The machine or installation is at fault: the record names the check of `recapture doctor`. Or the case's file was
+    edited after the run began."""
 
     def __str__(self) -> str:
         return str.__str__(self)

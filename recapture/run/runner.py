@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
 from recapture.base.by_name import module_of
 from recapture.base.errors import UsageError
+from recapture.base.file_contents import FileContents
 from recapture.base.start_times import note
 from recapture.cases.claim import Claim
 from recapture.cases.compilers import EAGER
@@ -32,7 +34,6 @@ from recapture.run.tasks import CELL, KNOWN_CELL, SHARED_CELL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from recapture.cases.collection import SuiteInfo
     from recapture.machine import doctor
@@ -128,6 +129,7 @@ def run_cells(
         note("server")
         # First, so that it runs while the suites are collected.
         begin_survey(pool)
+        contents = FileContents(suite.path for suite in options.selection.suites)
         suites = collect_suites(pool, options.selection.suites)
         note("suites")
         failed = [suite for suite in suites if suite.error is not None]
@@ -151,7 +153,9 @@ def run_cells(
                 warn(text)
 
             checks.give_to(lambda checks: _note_checks(result_files, checks, warn))
-            execution = CellExecution(pool, result_files, options, checks, progress, shares_processes=shares_processes)
+            execution = CellExecution(
+                pool, result_files, options, checks, progress, contents, shares_processes=shares_processes
+            )
             missing = result_files.missing()
             progress.start(
                 result_files.likely_seconds(missing), options.jobs, guessed=result_files.mostly_guessed(missing)
@@ -250,10 +254,12 @@ class CellExecution:
         options: RunOptions,
         checks: Checks,
         progress: CellProgress,
+        contents: FileContents,
         *,
         shares_processes: bool | None = None,
     ) -> None:
         self.pool = pool
+        self.contents = contents
         self.result_files = result_files
         self.checks = checks
         self.progress = progress
@@ -329,6 +335,10 @@ class CellExecution:
         """Record a cell whose process ended, or run it again alone if the process had run others before."""
         self.checks.read_if_made()
         findings = self.outcomes.read(ended, task.limit(self.driver.timeout))
+        if edited := self._edited(task):
+            reason = f"{edited} was edited after the run began: --resume runs its cells again"
+            self._record(task, CellResult(verdict=Verdict.ENVIRONMENT, reason=reason), ended)
+            return
         if task.spec.compiler != EAGER and findings.phase == "reference" and findings.verdict in EAGER_ENDED:
             # The compiler was never called.
             findings = msgspec.structs.replace(
@@ -342,6 +352,14 @@ class CellExecution:
             self.queue.appendleft(task)
         else:
             self._record(task, findings, ended)
+
+    def _edited(self, cell: PlannedCell) -> str:
+        """Return the name of a file of the cell that is not as it was when the run began; an empty text if none is.
+
+        The record would have the hash of a source that did not run.
+        """
+        files = (cell.spec.path, cell.spec.compiler_file)
+        return next((Path(file).name for file in files if file and self.contents.changed(file)), "")
 
     def given_up(self, task: PlannedCell, reason: str) -> None:
         """Record a cell that will not run again."""

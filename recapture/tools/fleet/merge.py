@@ -18,7 +18,8 @@ from recapture.base.errors import UsageError
 from recapture.base.files import write_atomically
 from recapture.base.locks import locked, refuse_irregular
 from recapture.base.text import plural
-from recapture.machine.environment import ENVIRONMENT, Environment, differences, read_environment
+from recapture.cases.compilers import EAGER
+from recapture.machine.environment import ENVIRONMENT, Environment, Origin, differences, read_environment
 from recapture.records.directories import (
     BEFORE,
     FINISHED,
@@ -219,6 +220,8 @@ def _join(place: tuple[str, str], parts: Sequence[Part]) -> Joined:
                     f"{first.directory} and {part.directory} are of different installations: "
                     f"{name} {values[0]}, now {values[1]}"
                 )
+        _check_devices(part)
+    _check_origins(parts)
     records = _agreeing(parts)
     plan = _one_plan(parts)
     missing: dict[int, list[CellKey]] = defaultdict(list)
@@ -245,10 +248,12 @@ def _join(place: tuple[str, str], parts: Sequence[Part]) -> Joined:
     timings: dict[CellKey, Timing] = {}
     output: dict[str, dict[str, str]] = {}
     eager: dict[CaseKey, EagerRow] = {}
-    for part in parts:
-        timings = part.timings | timings
-        output = part.output | output
-        eager = part.eager | eager
+    for part in parts:  # what a part says of cells that others recorded does not count
+        own_cells = {record.cell for record in part.records.values()}
+        own_cases = {CaseKey(key.case, key.device) for key in part.records if key.compiler == EAGER}
+        timings = {key: row for key, row in part.timings.items() if key in part.records} | timings
+        output = {cell: text for cell, text in part.output.items() if cell in own_cells} | output
+        eager = {key: row for key, row in part.eager.items() if key in own_cases} | eager
     total = len(plan.cells) if plan else len(records) + uncounted
     return Joined(
         place=place,
@@ -261,6 +266,27 @@ def _join(place: tuple[str, str], parts: Sequence[Part]) -> Joined:
         shards=plan.count if plan else 1,
         uncounted=uncounted,
     )
+
+
+def _check_devices(part: Part) -> None:
+    """Raise UsageError for a record of another device than the part was recorded on."""
+    for record in part.records.values():
+        if record.device != part.environment.device:
+            raise UsageError(
+                f"{part.directory}: {record.cell} is of device {record.device}, and the part of "
+                f"{part.environment.device}"
+            )
+
+
+def _check_origins(parts: Sequence[Part]) -> None:
+    """Raise UsageError where two parts describe one origin, by its id, in two ways."""
+    described: dict[str, tuple[Origin, Part]] = {}
+    for part in parts:
+        for name, origin in part.environment.origins.items():
+            facts = msgspec.structs.replace(origin, cells=0)
+            known, first = described.setdefault(name, (facts, part))
+            if known != facts:
+                raise UsageError(f"{first.directory} and {part.directory} describe the origin {name} in two ways")
 
 
 def _agreeing(parts: Sequence[Part]) -> dict[CellKey, Record]:

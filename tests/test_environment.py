@@ -207,7 +207,6 @@ def test_what_a_suite_or_a_check_says_is_written_without_secrets(tmp_path, monke
     assert "correct horse" not in text
 
 
-
 def test_bytes_that_are_no_utf8_are_refused_by_name(tmp_path):
     path = tmp_path / ENVIRONMENT
     write_environment(path, environment())

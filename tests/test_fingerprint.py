@@ -342,7 +342,6 @@ def test_a_secret_of_the_environment_is_found_however_it_is_quoted(monkeypatch, 
     assert "22" not in without_secrets(f"say {quote(os.environ['DB_PASSWORD'])}")
 
 
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

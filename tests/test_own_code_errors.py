@@ -5,8 +5,11 @@ import torch
 from planted_own_code import USER, checked, result_of
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
+from recapture.cases.collection import find_suites
+from recapture.cases.compilers import builtin_compilers
 from recapture.cases.target import parse_input, parse_target, refuse_unknown_name
 from recapture.command.main import _run
+from recapture.run.plan import RunOptions, check_compilers
 from recapture.tools.check.request import CheckRequest
 from recapture.tools.check.session import compilers_of_check
 
@@ -128,11 +131,19 @@ def test_a_file_that_cannot_be_imported_is_named(served, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "alias"), [("inductor", "compile"), ("TorchScript", "jit.script"), ("dynamo", "compile:eager")]
+    ("name", "alias"),
+    [
+        ("inductor", "compile"),
+        ("compile:inductor", "compile"),
+        ("TorchScript", "jit.script"),
+        ("dynamo", "compile:eager"),
+    ],
 )
 def test_names_that_compilers_have_elsewhere_are_known(name, alias):
     with pytest.raises(UsageError, match=f"unknown compiler '{name}'; here it is '{alias}'"):
         compilers_of_check((name,), CheckRequest())
+    with pytest.raises(UsageError, match=f"unknown compiler '{name}'; here it is '{alias}'"):
+        check_compilers(RunOptions(selection=find_suites(()), compilers=(name,)), builtin_compilers())
 
 
 def test_a_name_that_is_not_there_is_refused_before_torch_is_imported(tmp_path):
@@ -157,6 +168,10 @@ def test_a_name_that_is_not_there_is_refused_before_torch_is_imported(tmp_path):
         ("import torch\nf = torch.compile(lambda x: x)\n", "f is a result of torch.compile: name the function or"),
         ("import torch\nf = torch.compile(torch.nn.ReLU())\n", "f is a result of torch.compile"),
         ("import torch\ndef f():\n    return torch.jit.script(torch.nn.ReLU())\n", "f is a result of TorchScript"),
+        (
+            "import torch\nf = torch.export.export(torch.nn.ReLU(), (torch.ones(2),)).module()\n",
+            "f is a result of torch.export: name the function or",
+        ),
         ("def f():\n    return 3\n", "a function without arguments is a target if it makes a function or a torch.nn"),
         (
             "import argparse\nargparse.ArgumentParser().parse_args(['--no'])\ndef f(x):\n    return x\n",

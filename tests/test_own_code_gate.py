@@ -19,6 +19,11 @@ def refusing(x):
 
 def wrong(x):
     return x * 2 if x.shape[0] < 3 else x
+
+
+def cumulative(x, y):
+    x[1:] = y[:-1]
+    return x + y
 """
 
 
@@ -41,6 +46,16 @@ def test_a_value_where_eager_raises_fails_only_where_it_is_asked_for(target, cap
     assert checked(target, "refusing", *traced, *("--fail-on", "any", "--fail-on", "silently_wrong")) == 0
     assert checked(target, "refusing", *traced, "--fail-on", "accepts_refused") == 1
     assert checked(target, "refusing", "--compiler", "compile:eager", "--fail-on", "accepts_refused") == 0
+
+
+def test_what_an_accepted_call_writes_is_no_wrong_value(target, capsys):
+    """Eager refuses to write into a tensor that it reads; the compiled code writes."""
+    words = ("--input", "4x3", "--compiler", "compile:aot_eager", "--fail-on", "silently_wrong")
+    assert checked(target, "cumulative", *words) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "right; accepts what eager refuses" in out
+    assert "returns a value where eager raises: args[1] is args[0] (eager raises)" in out
+    assert checked(target, "cumulative", *words[:-1], "accepts_refused") == 1
 
 
 def test_a_wrong_value_is_not_one_that_is_accepted_where_eager_raises(target, capsys):

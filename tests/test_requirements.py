@@ -345,7 +345,7 @@ class TestProtectionsOfAnInstallation:
     def test_a_hash_that_belongs_to_no_known_package_is_refused(self, wheels):
         entries = {"acme": "acme @ file:///elsewhere/other.whl\n"}
         line = f"./private/acme-1.0-py3-none-any.whl --hash=sha256:{'0' * 64}\n"
-        with pytest.raises(UsageError, match="has a hash for acme-1.0-py3-none-any.whl, and whether that is acme"):
+        with pytest.raises(UsageError, match=r"has a hash for acme-1\.0-py3-none-any\.whl, and whether that is acme"):
             to_install(entries, requirements_in(wheels.root, line))
 
     def test_a_hash_of_a_package_of_the_image_is_compared_with_its_lock(self, wheels):

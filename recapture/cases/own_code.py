@@ -18,6 +18,7 @@ import types
 import zlib
 from collections import UserDict
 from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 from recapture.torch_api.compat import seed_everything
@@ -167,7 +168,8 @@ def find(place: str, name: str, paths: Any = ()) -> Any:
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
-            near = _similar(part, vars(value) if hasattr(value, "__dict__") else ())
+            known = vars(value) if hasattr(value, "__dict__") else {}
+            near = _similar(part, [other for other, of_it in known.items() if not isinstance(of_it, ModuleType)])
             raise TargetError(f"{place} has no {name!r}{near}")
         value = getattr(value, part)
     return value
@@ -329,6 +331,11 @@ def attribute_of(value: Any, name: str, default: Any = None) -> Any:
         return default
 
 
+def _is_exported_module(definition: Any) -> bool:
+    """Whether this is the module of an exported program: its own `train` and `eval` say that they are not supported."""
+    return type(definition).__name__ == "GraphModule" and {"train", "eval"} <= vars(definition).keys()
+
+
 def _refuse_compiled(definition: Any, name: str) -> None:
     """Raise TargetError for what a compiler made: a check compares compilers with the code that they are given."""
     import torch
@@ -338,7 +345,7 @@ def _refuse_compiled(definition: Any, name: str) -> None:
         how = "TorchScript"
     elif of_dynamo is not None or type(definition).__name__ == "OptimizedModule":
         how = "torch.compile"
-    elif type(definition).__name__ == "ExportedProgram":
+    elif type(definition).__name__ == "ExportedProgram" or _is_exported_module(definition):
         how = "torch.export"
     else:
         return

@@ -117,9 +117,14 @@ class PlannedCell:
 
 def check_compilers(options: RunOptions, known: Collection[str]) -> None:
     """Raise UsageError, with the most similar known name, for an unknown requested compiler."""
+    others = {other: name for name, compiler in builtin_compilers().items() for other in compiler.also_called}
     for name in [*options.compilers, *(how for _, _, how in options.selection.addresses if how)]:
         if name not in known:
-            raise UsageError(f"unknown compiler {name!r}{did_you_mean(name, known)}")
+            usual_name = others.get(name.lower())
+            raise UsageError(
+                f"unknown compiler {name!r}"
+                + (f"; here it is {usual_name!r}" if usual_name else did_you_mean(name, known))
+            )
 
 
 def refused_cases(options: RunOptions, suites: list[SuiteInfo]) -> list[str]:

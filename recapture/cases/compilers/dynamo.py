@@ -10,7 +10,7 @@ from recapture.cases.compiler import Family, compiler
 @compiler(
     "compile",
     family=Family.DYNAMO,
-    also_called=("inductor", "torch.compile"),
+    also_called=("inductor", "torch.compile", "compile:inductor"),
     run_by=("check", "pytest", "bench"),
     uses_dynamo=True,
     generates_code=True,

@@ -342,13 +342,17 @@ def failed(report: CheckReport, fail_on: Sequence[str]) -> list[CheckRow]:
 
 
 def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> CheckRow:
-    """Return the row of a record. Values where eager raises an exception are no part of the verdict."""
+    """Return the row of a record. Values where eager raises an exception are no part of the verdict.
+
+    What such a call leaves behind, such as a write into its argument, is none either: eager's call did not happen.
+    """
     accepted = [
         difference
         for difference in record.differences
         if difference.kind == "exception" and difference.input in around.refused
     ]
-    others = tuple(difference for difference in record.differences if difference not in accepted)
+    accepted_inputs = {difference.input for difference in accepted}
+    others = tuple(difference for difference in record.differences if difference.input not in accepted_inputs)
     if record.verdict is Verdict.SPECIALIZED and not others:
         right = Verdict.PASS_WITH_BREAKS if record.break_reasons else Verdict.PASS
         record = msgspec.structs.replace(record, verdict=right, input=None, differences=())

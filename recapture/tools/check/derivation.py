@@ -186,7 +186,7 @@ class _Examination:
         self.stability = stability
         random = stability == "steady" and bool(compare(first, other_seed, rules=Rules(show_values=False)).differences)
         if request.train and first.gradients is None:
-            self.remarks.append("--train compares no gradients: neither an input nor a parameter requires one")
+            self.remarks.append("--train compares no gradients: no floating tensor of the result requires one")
         self.enter("source")
         codes, keys = codes_of(self.unwrapped)
         sizes, numbers = compared(codes)

@@ -334,10 +334,12 @@ class TestAFolderThatOthersControl:
         make(environments, "a")
 
     @pytest.mark.parametrize("kind", ["link", "FIFO", "folder", "nothing"])
-    def test_what_is_in_the_place_of_a_lock_keeps_no_environment(self, environments, tmp_path, kind):
+    @pytest.mark.parametrize("whose", ["environment", "whole"])
+    def test_what_is_in_the_place_of_a_lock_keeps_no_environment(self, environments, tmp_path, kind, whose):
         make(environments, "a", "b")
         folder = folder_of(environments, "a")
-        lock, elsewhere = folder.with_name(f"{folder.name}.lock"), tmp_path / "elsewhere"
+        lock = folder.with_name(f"{folder.name}.lock" if whose == "environment" else ".lock")
+        elsewhere = tmp_path / "elsewhere"
         elsewhere.write_text("precious")
         lock.unlink()
         if kind == "link":

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,6 +267,9 @@ class Environments:
     def _alone(self) -> Iterator[int]:
         """Hold the lock of the whole folder, without what killed processes left in it."""
         path = self.root / _LOCK
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(path.lstat().st_mode):  # nobody can hold it, and it would be in the way for ever
+                _delete(path)
         with contextlib.ExitStack() as stack:
             try:
                 handle = stack.enter_context(locked(path, wait=False))

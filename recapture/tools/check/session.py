@@ -24,7 +24,7 @@ from recapture.cases.compilers import builtin_compilers, compiler_facts
 from recapture.command.command_table import of_tools
 from recapture.pool.client import ServerDiedError
 from recapture.pool.protocol import Ended
-from recapture.pool.worker import FAILED
+from recapture.pool.worker import FAILED, LinkLostError
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
 from recapture.records.verdicts import FAILING, RIGHT, Verdict
 from recapture.run.plan import RunOptions
@@ -357,6 +357,8 @@ def how_it_ended(ended: Ended, options: CheckOptions) -> str:
         return f"needs more than --memory {options.memory / GIB:g} GiB"
     if ended.called_exit:
         return f"ends its process ({cause_of_death(ended)})"
+    if ended.status == FAILED and (LinkLostError.__name__ in _last_line(ended.stderr) or not ended.stderr.strip()):
+        return "closes or floods descriptors that its process needs, such as os.closerange does,"
     if _failed_itself(ended):
         return f"cannot be examined ({scrub(_last_line(ended.stderr))})"
     if ended.status < 0:

@@ -151,6 +151,25 @@ def test_autograd_works_in_every_forked_child(command):
     assert [cell for cell, record in records.items() if record.verdict == "crash"] == []
 
 
+def test_a_process_that_dies_while_its_stack_is_written_is_one_that_does_not_end(warm, tmp_path):
+    """Python writes the stack shortly before the deadline, from another thread; that can end the process."""
+    suite = tmp_path / "dies.py"
+    suite.write_text(
+        "import os, signal, time\n\nimport torch\n\nfrom recapture import case\n\n\n"
+        "@case(example=lambda: (torch.ones(3),))\ndef late(x):\n    time.sleep(3.7)\n"
+        "    os.kill(os.getpid(), signal.SIGSEGV)\n\n\n"
+        "@case(example=lambda: (torch.ones(3),))\ndef early(x):\n    os.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
+    arguments = (suite, "--compiler", "eager", "--timeout", "4", "--results", tmp_path / "results")
+    assert run_in_process(*arguments) == 0
+    records = records_below(tmp_path / "results")
+    assert (records["dies::late::eager"].verdict, records["dies::late::eager"].reason) == (
+        "timeout",
+        "still running after 4 s",
+    )
+    assert records["dies::early::eager"].reason == "died of SIGSEGV"
+
+
 @pytest.mark.parametrize("punches", [True, False])
 def test_an_output_file_past_its_limit_keeps_its_end_and_grows_again(tmp_path, monkeypatch, punches):
     if not punches:  # a file system that cannot give blocks back

@@ -28,6 +28,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -47,7 +48,7 @@ from recapture.pool.protocol import (
     Task,
     ToServer,
 )
-from recapture.pool.worker import STDERR, STDOUT, Following, Link, run_task, set_process_option
+from recapture.pool.worker import STDERR, STDOUT, Following, Link, run_task, set_process_option, stack_time
 from recapture.torch_api.kept_builds import take_folder
 from recapture.torch_api.preload import preload
 
@@ -407,13 +408,14 @@ class Server:
         gone = not child.folder.is_in_place()
         lost = lost or (gone and child.cause is None)
         result, unreadable = (None, False) if gone or lost else child.report.text()
+        status_code, seconds = os.waitstatus_to_exitcode(status), time.monotonic() - child.started
         ended = Ended(
             id=child.task.id,
-            cause=child.cause or "exit",  # type: ignore[arg-type]
-            status=os.waitstatus_to_exitcode(status),
+            cause=child.cause or _cause(status_code, seconds, child.task.timeout),  # type: ignore[arg-type]
+            status=status_code,
             phase=None if gone or lost else child.report.phase,
             result=result,
-            seconds=time.monotonic() - child.started,
+            seconds=seconds,
             peak_rss=child.peak_rss,
             stdout="" if gone else tail(child.scratch / STDOUT),
             stderr="" if gone else tail(child.scratch / STDERR),
@@ -442,6 +444,12 @@ class Server:
                 self.running.kill(child)
             for name in (STDOUT, STDERR):
                 cut(child.scratch / name)
+
+
+def _cause(status: int, seconds: float, deadline: float) -> Literal["exit", "timeout"]:
+    """Return what ended a process that nothing killed: its deadline, if that is why its stack was being written."""
+    written = seconds >= stack_time(deadline) and status in (-signal.SIGSEGV, -signal.SIGBUS)
+    return "timeout" if written else "exit"
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -116,6 +116,14 @@ class Link:
         raise LinkLostError("the code closed or flooded the descriptor on which its process reports")
 
 
+def stack_time(deadline: float) -> float:
+    """Return the seconds after which a task's stack is written to its stderr: shortly before its deadline.
+
+    Another thread writes it while the task goes on, which can end the process with SIGSEGV.
+    """
+    return max(deadline - 0.5, deadline * 0.9)
+
+
 def run_task(
     scratch: Path, number: int, task: str, payload: bytes, deadline: float, *, timed: bool, link: Link
 ) -> None:
@@ -138,7 +146,7 @@ def run_task(
         faulthandler.enable(file=sys.__stderr__ or 2, all_threads=False)
         _one_thread()
         while True:
-            faulthandler.dump_traceback_later(max(deadline - 0.5, deadline * 0.9), file=sys.__stderr__ or 2)
+            faulthandler.dump_traceback_later(stack_time(deadline), file=sys.__stderr__ or 2)
             result = load(task)(payload, link.enter)
             if os.getpid() != owner:
                 _exit(0)  # the case forked, and this is the child

@@ -25,7 +25,7 @@ GROUPS: dict[Group, str] = {
     "assertion": "Eager or a graph fails an assertion inside a kernel, where on a CPU it raises an exception",
     "address": "A read outside of an input ends the process on a CPU, and its use of the GPU on a GPU",
     "dispatch": "An operation of torch itself takes another way for CUDA tensors",
-    "limit": "Torch goes on until a time limit or a crash ends it, where on a CPU it gives up itself",
+    "limit": "Torch works for about as long as the time limit, and one machine is faster than the other",
     "recapture": "The record shows a fault of recapture itself, which is corrected",
 }
 """The groups of differences, with what is different on the GPU."""

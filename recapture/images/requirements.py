@@ -14,18 +14,16 @@ import hashlib
 import os
 import re
 import shlex
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from recapture.base.errors import EnvironmentUnfitError, UsageError
-from recapture.base.files import read_regular
 from recapture.base.text import shorten
 from recapture.images.interpreter import Interpreter
+from recapture.images.requirement_lines import HASH, file_of, is_file, lines_of, meaning_here, real_path
 from recapture.images.uv import find_uv, run_uv
 from recapture.machine.pins import lock_path, lock_text, normalise, read_lock
 
@@ -33,15 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from recapture.machine.pins import Image
-
-LARGEST = 1 << 20
-"""Bytes of the largest requirements file that is read."""
-
-DEEPEST = 50
-"""Files of requirements that may name each other in a row."""
-
-LONGEST_REASON = 300
-"""Characters of the longest reason why a file cannot be read, which may quote a path of the user's file."""
 
 LAYER = "+with"
 """What follows the name of the image in the name of a layer."""
@@ -54,22 +43,6 @@ _BELOW = "recapture_environment_below.pth"
 IMAGE_FILE = "recapture_layer.pth"
 """The file of a layer that makes the Python of a container's image find it."""
 
-_HASH = re.compile(r"\s--hash[=\s]\s*(\S+)")
-_EDITABLE = re.compile(r"(?:-e|--editable)[\s=]+")
-_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
-"""A variable of the environment, which uv replaces by its value."""
-
-_NEXT_OPTION = re.compile(
-    r"\s+(?=(?:-[rcfi]|--(?:requirement|constraint|find-links|index-url|extra-index-url|no-index|require-hashes"
-    r"|prefer-binary|pre|no-binary|only-binary|trusted-host))(?:[\s=]|$))"
-)
-"""What stands between two options of one line."""
-
-_ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
-"""How the names of files end that are packages."""
-
-_FIND_LINKS = re.compile(r"(?:-f|--find-links)[\s=]+(?P<place>.+)")
-_OTHER_FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)[\s=]+(?P<path>.+)")
 _DEPENDS = re.compile(
     r"(?P<who>[\w.-]+(?:==[\w.+!-]+)?|all versions of [\w.-]+) depends on (?P<what>[\w.-]+[<>=!~][^\s,]*)"
 )
@@ -92,9 +65,8 @@ class Requirements:
 
         Raises UsageError, naming the file and the line, for what is not a requirement.
         """
-        paths = tuple(_real(path) for path in files)
-        read: set[Path] = set()
-        requirements = Requirements(paths, tuple(line for path in paths for line in _lines(path, read)))
+        paths = tuple(real_path(path) for path in files)
+        requirements = Requirements(paths, lines_of(paths))
         for _ in requirements.named():
             pass  # each is parsed, so that a mistake is found before anything is installed
         return requirements
@@ -105,16 +77,9 @@ class Requirements:
 
     @property
     def identity(self) -> list[str]:
-        """The lines, and what they mean here: the values of their variables, and the folder of their relative paths.
-
-        A file that is named by its path counts with its size and time, since it can be built anew.
-        """
+        """The lines, and what decides here which packages they are."""
         lines = [line for _, line in self.lines]
-        names = sorted({name for line in lines for name in _VARIABLE.findall(line)})
-        variables = [f"{name}={os.environ.get(name)}" for name in names]
-        paths = [_VARIABLE.sub(lambda match: os.environ.get(match[1], ""), _path_in(line)) for line in lines]
-        folder = [str(Path.cwd())] if any(path and not Path(path).is_absolute() for path in paths) else []
-        return [*lines, *variables, *folder, *(_stamp(path) for path in paths if path)]
+        return [*lines, *meaning_here(lines)]
 
     @property
     def options(self) -> list[str]:
@@ -126,9 +91,9 @@ class Requirements:
         """The hashes of the files that the user allows, by the package's name, or by the file of a path or address."""
         hashes: dict[str, set[str]] = {}
         for _, line in self.lines:
-            if allowed := _HASH.findall(line):
-                name = None if _is_file(line) else re.match(r"[\w.-]+", line)
-                key = _file(line) if name is None else normalise(name[0])
+            if allowed := HASH.findall(line):
+                name = None if is_file(line) else re.match(r"[\w.-]+", line)
+                key = file_of(line) if name is None else normalise(name[0])
                 hashes.setdefault(key, set()).update(allowed)
         return hashes
 
@@ -149,106 +114,14 @@ class Requirements:
         Raises UsageError for a line that is not a requirement.
         """
         for path, line in self.lines:
-            text = _HASH.sub("", line).strip()
-            if text.startswith("-") or _is_file(text):
+            text = HASH.sub("", line).strip()
+            if text.startswith("-") or is_file(text):
                 continue
             try:
                 yield path, Requirement(text)
             except (InvalidRequirement, RecursionError) as error:
                 why = str(error).splitlines()[0] if isinstance(error, InvalidRequirement) else "nested too deeply"
                 raise UsageError(f"{path.name}: {shorten(text, 100)!r} is not a requirement: {why}") from None
-
-
-def _real(path: Path) -> Path:
-    """Return a path without links; unlike `Path.resolve`, also where links lead in a circle."""
-    return Path(os.path.realpath(path))
-
-
-def _lines(path: Path, read: set[Path], depth: int = 0) -> Iterator[tuple[Path, str]]:
-    """Yield the lines of a requirements file without comments, those of the files that it names in their place.
-
-    Each file is read once, however often it is named; `read` holds those that were, and `depth` is how many files in a
-    row have led here.
-    """
-    if path in read:
-        return
-    read.add(path)
-    if depth > DEEPEST:
-        raise UsageError(f"--with {path.name}: more than {DEEPEST} files name each other with -r in a row")
-    try:
-        text = read_regular(path, most=LARGEST).decode(
-            "utf-8-sig"
-        )  # with a mark of its encoding, as editors on Windows write
-    except UnicodeDecodeError:
-        raise UsageError(f"--with {path}: not a text file") from None
-    except UsageError as error:
-        raise UsageError(f"--with: {shorten(str(error), LONGEST_REASON)}") from None
-    if "\0" in text:
-        raise UsageError(f"--with {path}: not a text file")
-    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
-        words = re.sub(r"(^|\s)#.*", "", line).strip()
-        is_option = words.startswith("-") and not _EDITABLE.match(words)
-        for part in _NEXT_OPTION.split(words) if is_option else [words]:
-            if match := _OTHER_FILE.fullmatch(part):
-                name = _unquoted(match["path"])
-                if "://" in name:
-                    raise UsageError(f"{path.name}: -r and -c take a file, and not the address {shorten(name, 100)}")
-                yield from _lines(_real(path.parent / name), read, depth + 1)
-            elif links := _FIND_LINKS.fullmatch(part):
-                place = _unquoted(links["place"])
-                # A path is relative to the file that has it; the line will stand in another one.
-                is_complete = "://" in place or place.startswith("${")  # a variable, which uv replaces
-                yield path, f"--find-links {place if is_complete else path.parent.absolute() / place}"
-            elif part:
-                yield path, part
-
-
-def _source(line: str) -> str:
-    """Return what a requirement names, without its hashes, its marker and its extras; what follows ``@``, if it has."""
-    text = _HASH.sub("", _EDITABLE.sub("", line)).strip()
-    text = re.split(r"\s@\s*|(?<=\])@\s*|^[\w.-]+@\s*", text, maxsplit=1)[-1]
-    text = re.split(r"\s*;|\s*\\?\n|\s+\\", text, maxsplit=1)[0]
-    return re.sub(r"\[[^\]]*\]$", "", text.partition("#")[0].strip())
-
-
-def _is_file(line: str) -> bool:
-    """Whether a line names a file, a folder or an address and no package by its name."""
-    text = _HASH.sub("", line).strip()
-    named = _source(line)
-    return (
-        bool(_EDITABLE.match(text))
-        or text.startswith((".", "/", "~", "${"))
-        or bool(re.match(r"[\w+]+:/", text))
-        or (text.startswith(named) and (named.lower().endswith(_ARCHIVES) or "/" in named))
-    )
-
-
-def _path_in(line: str) -> str:
-    """Return the path on this machine that a line names; an empty text for a package of an index or an address."""
-    option = re.fullmatch(r"--?[a-z-]+(?:[\s=]+(?P<value>.+))?", line)
-    if option is not None and not _EDITABLE.match(line):
-        value = _unquoted(option["value"] or "")
-        names_place = re.match(r"-f|-i|--find-links|--index-url|--extra-index-url", line)
-        source = value if names_place else ""
-    else:
-        text = _HASH.sub("", line)
-        source = _source(line) if _is_file(line) or "@" in text.partition(";")[0] else ""
-    if source.startswith("file:"):
-        return re.sub(r"^file:(//(localhost)?(?=/|\$))?", "", source)
-    return "" if re.match(r"[\w+]+:", source) else source
-
-
-def _stamp(path: str) -> str:
-    """Return the size and the time of a file; an empty text for what is none."""
-    try:
-        status = Path(path).stat()
-    except (OSError, ValueError):
-        return ""
-    return f"{status.st_size} {status.st_mtime_ns}" if stat.S_ISREG(status.st_mode) else ""
-
-
-def _unquoted(text: str) -> str:
-    return text.strip().strip("'\"")
 
 
 def check_against(image: Image, requirements: Requirements, mixed: Path | None = None) -> None:
@@ -272,7 +145,7 @@ def check_against(image: Image, requirements: Requirements, mixed: Path | None =
             raise UsageError(
                 f"{path.name} asks for {shorten(str(requirement), 100)}, and {image.name} pins {name}=={pinned}"
             )
-        allowed, installed = requirements.hashes.get(name), set(_HASH.findall(entries.get(name, "")))
+        allowed, installed = requirements.hashes.get(name), set(HASH.findall(entries.get(name, "")))
         if allowed and installed and not allowed & installed:
             raise UsageError(f"{path.name} allows no file of {name} {pinned} that {image.name} pins: the hashes differ")
 
@@ -428,11 +301,11 @@ def to_install(entries: Mapping[str, str], requirements: Requirements) -> tuple[
     package without a hash of the user's where the requirements demand hashes for all.
     """
     allowed_hashes = requirements.hashes
-    of_files = {_file(line) for _, line in requirements.lines if _HASH.search(line) and _is_file(line)}
-    unused = of_files - {_file(entry) for entry in entries.values()}
+    of_files = {file_of(line) for _, line in requirements.lines if HASH.search(line) and is_file(line)}
+    unused = of_files - {file_of(entry) for entry in entries.values()}
     hashed = others = ""
     for name, entry in entries.items():
-        allowed = allowed_hashes.get(name) or allowed_hashes.get(_file(entry))
+        allowed = allowed_hashes.get(name) or allowed_hashes.get(file_of(entry))
         if requirements.demands_hashes and not allowed:
             raise UsageError(f"{requirements.names} demands hashes, and has none for {name}")
         if not allowed and unused and version_of(entry) is None:
@@ -441,18 +314,13 @@ def to_install(entries: Mapping[str, str], requirements: Requirements) -> tuple[
                 "be told: name the package before the file, as in `name @ file:///…`"
             )
         if allowed:
-            begin = _HASH.sub("", entry.replace("\\\n", " ")).strip()
+            begin = HASH.sub("", entry.replace("\\\n", " ")).strip()
             hashed += " ".join([begin, *(f"--hash={text}" for text in sorted(allowed))]) + "\n"
-        elif _HASH.search(entry):
+        elif HASH.search(entry):
             hashed += entry
         else:
             others += entry
     return hashed, others
-
-
-def _file(line: str) -> str:
-    """Return the last part of the path or address that a requirement names, which may follow a name and ``@``."""
-    return unquote(Path(_source(line)).name)
 
 
 def beyond_lock(resolved: str, lock: Path) -> dict[str, str]:

@@ -181,10 +181,6 @@ def test_a_name_that_is_not_there_is_refused_before_torch_is_imported(tmp_path):
             "import os\nos.closerange(3, 4096)\ndef f(x):\n    return x\n",
             "closes or floods descriptors that its process",
         ),
-        (
-            "import os\nos.closerange(0, 4096)\ndef f(x):\n    return x\n",
-            "closes or floods descriptors that its process",
-        ),
         ("import os\ndef f(x):\n    os.closerange(3, 4096)\n    return x\n", "closes or floods descriptors that its"),
         ("def f(x):\n    return open('weights.txt').read()\n", "a call runs in an empty folder: read files when"),
     ],

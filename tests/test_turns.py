@@ -95,7 +95,7 @@ def test_a_turn_names_the_packages_that_changed():
 
 def test_history_says_first_bad_and_fixed(tmp_path, capsys):
     for name, verdict in (("torch2.6.0-cu124", Verdict.PASS), ("torch2.9.1-cu128", Verdict.ERROR)):
-        shutil.copytree(RESULTS / name, tmp_path / name)
+        shutil.copytree(RESULTS / name / "cpu", tmp_path / name / "cpu")
         path = tmp_path / name / "cpu" / "conformance.jsonl"
         rows = read_jsonl(path, Record)
         write_jsonl(path, [*rows[:-1], record(verdict, case=rows[-1].case, compiler=rows[-1].compiler)])

@@ -289,8 +289,8 @@ def _without(text: str, values: list[str]) -> str:
 
 
 def _is_private(key: Any, item: Any, part: Mapping[Any, Any]) -> bool:
-    """Whether an item of a difference is a text at a place that is called a password, a token or a key."""
-    if key not in ("eager", "other") or not isinstance(item, str) or not re.match(r"b?[\"']", item):
+    """Whether an item of a difference is a quoted text from a place that is called a password, a token or a key."""
+    if key == "where" or not isinstance(item, str) or not re.match(r"b?[\"']", item):
         return False
     place = _LAST_NAME.search(str(part.get("where", "")))
     return place is not None and _PRIVATE_NAME.search(place[1]) is not None

@@ -125,9 +125,7 @@ def run_command(
     if start_times:
         echo(f"recapture: {described()}", err=True)
     write_report(summary.directory)
-    wrong = [f"suite {suite.name!r} was not run: {suite.error}" for suite in summary.failed_suites if not suite.lacking]
-    wrong += [f"a case was not run: {line}" for line in summary.refused_cases]
-    wrong += _without_reference(summary.selected)
+    wrong = _not_run(summary)
     if as_json:
         _print_json(summary)
     elif not quiet:
@@ -142,6 +140,13 @@ def run_command(
     if wrong:
         return UsageError.exit_status
     return FAILED if failed else 0
+
+
+def _not_run(summary: RunSummary) -> list[str]:
+    """Return a line for each suite and case that was not run, or that compares nothing."""
+    lines = [f"suite {suite.name!r} was not run: {suite.error}" for suite in summary.failed_suites if not suite.lacking]
+    lines += [f"a case was not run: {line}" for line in summary.refused_cases]
+    return lines + _without_reference(summary.selected)
 
 
 def _failed(records: list[Record], fail_on: tuple[str, ...]) -> list[str]:

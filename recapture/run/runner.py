@@ -168,11 +168,17 @@ def run_cells(
                 execution.run(second)
             for work in afterwards:
                 work(OpenRun(pool, result_files, options, warn, None if second else servers.hand_over))
-            records, environment = result_files.close()
-            selected = [row for row in records if row.key in result_files.cells]
-            rss, facts = pool.client.rss, execution.facts
-            seconds = {key: timing.seconds for key, timing in result_files.timings.items()}
-            return RunSummary(directory, records, selected, environment, failed, refused, rss, facts, seconds)
+            return _summary(execution, failed, refused)
+
+
+def _summary(execution: CellExecution, failed: list[SuiteInfo], refused: list[str]) -> RunSummary:
+    """Write the results and return the outcome of the run."""
+    files = execution.result_files
+    records, environment = files.close()
+    selected = [row for row in records if row.key in files.cells]
+    rss, facts = execution.pool.client.rss, execution.facts
+    seconds = {key: timing.seconds for key, timing in files.timings.items()}
+    return RunSummary(files.directory, records, selected, environment, failed, refused, rss, facts, seconds)
 
 
 def _with_run(environment: Environment, options: RunOptions, pool: WorkerPool, suites: list[SuiteInfo]) -> Environment:

@@ -357,7 +357,7 @@ def how_it_ended(ended: Ended, options: CheckOptions) -> str:
         return f"needs more than --memory {options.memory / GIB:g} GiB"
     if ended.called_exit:
         return f"ends its process ({cause_of_death(ended)})"
-    if ended.status == FAILED and (LinkLostError.__name__ in _last_line(ended.stderr) or not ended.stderr.strip()):
+    if ended.status == FAILED and LinkLostError.__name__ in _last_line(ended.stderr):
         return "closes or floods descriptors that its process needs, such as os.closerange does,"
     if _failed_itself(ended):
         return f"cannot be examined ({scrub(_last_line(ended.stderr))})"

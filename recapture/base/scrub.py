@@ -243,24 +243,9 @@ def _secret_values() -> list[str]:
         for name, value in os.environ.items()
         if len(value) >= LEAST_SECRET and _PRIVATE_NAME.search(name) and not _PUBLIC_VALUE.fullmatch(value)
     }
-    quoted = {quote(value) for value in values for quote in (_python, _ascii, _json, _percent)}
-    return sorted(values | quoted, key=len, reverse=True)
-
-
-def _python(value: str) -> str:
-    return repr(value)[1:-1]
-
-
-def _ascii(value: str) -> str:
-    return ascii(value)[1:-1]
-
-
-def _json(value: str) -> str:
-    return json.dumps(value)[1:-1]
-
-
-def _percent(value: str) -> str:
-    return urllib.parse.quote(value, safe="")
+    quoted = {text[1:-1] for value in values for text in (repr(value), ascii(value), json.dumps(value))}
+    in_addresses = {urllib.parse.quote(value, safe="") for value in values}
+    return sorted(values | quoted | in_addresses, key=len, reverse=True)
 
 
 def without_secrets(text: str) -> str:

@@ -117,14 +117,18 @@ class PlannedCell:
 
 def check_compilers(options: RunOptions, known: Collection[str]) -> None:
     """Raise UsageError, with the most similar known name, for an unknown requested compiler."""
-    others = {other: name for name, compiler in builtin_compilers().items() for other in compiler.also_called}
     for name in [*options.compilers, *(how for _, _, how in options.selection.addresses if how)]:
         if name not in known:
-            usual_name = others.get(name.lower())
-            raise UsageError(
-                f"unknown compiler {name!r}"
-                + (f"; here it is {usual_name!r}" if usual_name else did_you_mean(name, known))
-            )
+            raise unknown_compiler(name, known)
+
+
+def unknown_compiler(name: str, known: Collection[str]) -> UsageError:
+    """Return the error for a compiler that is not known, with its name here or the most similar one."""
+    others = {other: own for own, compiler in builtin_compilers().items() for other in compiler.also_called}
+    own_name = others.get(name.lower())
+    return UsageError(
+        f"unknown compiler {name!r}" + (f"; here it is {own_name!r}" if own_name else did_you_mean(name, known))
+    )
 
 
 def refused_cases(options: RunOptions, suites: list[SuiteInfo]) -> list[str]:

@@ -344,7 +344,7 @@ def failed(report: CheckReport, fail_on: Sequence[str]) -> list[CheckRow]:
 def row_of(record: Record, around: Circumstances, seconds: float = 0.0) -> CheckRow:
     """Return the row of a record. Values where eager raises an exception are no part of the verdict.
 
-    What such a call leaves behind, such as a write into its argument, is none either: eager's call did not happen.
+    What such a call leaves behind, such as a write into its argument, is no part of it either: eager refused the call.
     """
     accepted = [
         difference

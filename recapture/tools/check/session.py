@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from recapture.base.errors import EnvironmentUnfitError, UsageError, did_you_mean
+from recapture.base.errors import EnvironmentUnfitError, UsageError
 from recapture.base.option_fields import GIB
 from recapture.base.paths import PACKAGE
 from recapture.base.scrub import scrub
@@ -27,7 +27,7 @@ from recapture.pool.protocol import Ended
 from recapture.pool.worker import FAILED, LinkLostError
 from recapture.pool.worker_pool import WorkerPool, cause_of_death
 from recapture.records.verdicts import FAILING, RIGHT, Verdict
-from recapture.run.plan import RunOptions
+from recapture.run.plan import RunOptions, unknown_compiler
 from recapture.run.preparation import COLLECT_MEMORY, IMPORTS, begin_survey
 from recapture.run.runner import run_cells
 from recapture.tools.check.answers import (
@@ -48,9 +48,6 @@ from recapture.tools.check.request import CheckOptions, CheckRequest
 if TYPE_CHECKING:
     from recapture.machine.environment import Environment
     from recapture.records.record import Record
-
-OTHER_NAMES = {other: name for name, compiler in builtin_compilers().items() for other in compiler.also_called}
-"""What compilers are called elsewhere, with their names here."""
 
 OF_A_BACKWARD = "torch.fx.experimental.symbolic_shapes"
 """What the first backward of a process imports, with sympy: a second of CPU time that every cell would need."""
@@ -409,9 +406,7 @@ def compilers_of_check(names: tuple[str, ...], request: CheckRequest) -> tuple[s
     known = builtin_compilers()
     for name in names:
         if name not in known and name != "all":
-            usual_name = OTHER_NAMES.get(name.lower())
-            hint = f"; here it is {usual_name!r}" if usual_name else did_you_mean(name, known)
-            raise UsageError(f"unknown compiler {name!r}{hint}")
+            raise unknown_compiler(name, known)
     if "all" in names:
         chosen = [name for name, compiler in known.items() if not compiler.optional]
     elif names:

@@ -228,13 +228,16 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a value with `change` applied to every leaf, in new containers of the same types."""
+    """Return a value with `change` applied to every leaf, in new containers of the same types and attributes."""
     items = parts(value)
     if items is None:
         return change(value)
     if isinstance(value, (list, tuple)):
         new = [rebuild(item, change) for _, item in items]
-        return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+        built = type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+        if hasattr(value, "__dict__"):
+            vars(built).update(vars(value))
+        return built
     again = copy.copy(value)
     for key, item in items:
         if isinstance(value, dict):
@@ -278,6 +281,9 @@ def with_data(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
     with torch.set_grad_enabled(tensor.requires_grad):
         new: torch.Tensor = _Replace.apply(tensor, data.detach().to(tensor.dtype))
     new.__dict__.update(tensor.__dict__)
+    if tensor.retains_grad and tensor.grad is not None:  # torch keeps these two elsewhere
+        new.retain_grad()
+        new.grad = tensor.grad
     return new
 
 

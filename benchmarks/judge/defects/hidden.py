@@ -91,9 +91,19 @@ def buffer(run: Run) -> Any:
     return result
 
 
-@plants("created-hook", "mutation")
+@plants("created-hook", "mutation", "value", "exception")
 def hook(run: Run) -> Any:
-    """The call gives the module a hook."""
+    """The call gives the module a hook that loses the result of later calls."""
+    module, result = run.module, run.result()
+    if result is None:
+        raise Nothing
+    module.register_forward_hook(lambda *_: "planted")
+    return result
+
+
+@plants("created-hook-without-effect", "mutation", level="note")
+def idle_hook(run: Run) -> Any:
+    """The call gives the module a hook that changes nothing, so that no later call shows it."""
     module, result = run.module, run.result()
     module.register_forward_pre_hook(lambda *_: None)
     return result
@@ -370,7 +380,7 @@ def longest(run: Run) -> Any:
     return _replaced(run, collections.deque, lambda value: collections.deque(value, maxlen=9))
 
 
-@plants("output-warning", "output", level="note")
+@plants("output-warning", "output", level="output")
 def warning(run: Run) -> Any:
     """The call warns of something."""
     result = run.result()
@@ -386,7 +396,7 @@ def descriptor(run: Run) -> Any:
     return result
 
 
-@plants("output-stderr", "output", level="note")
+@plants("output-stderr", "output", level="output")
 def standard_error(run: Run) -> Any:
     """The call prints to standard error."""
     result = run.result()
@@ -400,8 +410,11 @@ def version(run: Run) -> Any:
     tensor = run.tensor_args()[0]
     if tensor.requires_grad or tensor.is_inference():
         raise Nothing
-    before, result = tensor._version, run.result()  # noqa: SLF001
-    if tensor._version != before:  # noqa: SLF001
+    counted = tensor._version + 1  # noqa: SLF001
+    # Before the call: the backward refuses a tensor that changed after the call kept it, which is more than a note.
+    torch._C._autograd._unsafe_set_version_counter((tensor,), (counted,))  # noqa: SLF001
+    result = run.result()
+    if tensor._version != counted:  # noqa: SLF001
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version - 1,))  # noqa: SLF001
         raise Nothing
-    torch._C._autograd._unsafe_set_version_counter((tensor,), (before + 1,))  # noqa: SLF001
     return result

@@ -197,13 +197,21 @@ def training_extra(run: Run) -> Any:
     return result
 
 
+def _written(tensor: torch.Tensor, before: torch.Tensor) -> bool:
+    """Whether a tensor has other elements than before, by more than rounding."""
+    if not tensor.is_floating_point() or tensor.is_quantized or tensor.layout != torch.strided:
+        return not torch.equal(tensor, before)
+    small = 1000 * torch.finfo(tensor.dtype).eps
+    return not torch.allclose(tensor, before, rtol=small, atol=0, equal_nan=True)
+
+
 @plants("mutation-of-buffer-lost", "mutation", "alias")
 def buffer_lost(run: Run) -> Any:
-    """A write into a buffer or parameter is lost."""
+    """A write into a buffer or parameter, of more than rounding, is lost."""
     state = [tensor.detach() for tensor in [*run.module.buffers(), *run.module.parameters()]]
     before = [tensor.clone() for tensor in state]
     result = run.result()
-    changed = [(tensor, then) for tensor, then in zip(state, before, strict=True) if not torch.equal(tensor, then)]
+    changed = [(tensor, then) for tensor, then in zip(state, before, strict=True) if _written(tensor, then)]
     for tensor, then in changed:
         tensor.copy_(then)
     if not changed:

@@ -497,6 +497,23 @@ def test_arguments_that_share_or_change_their_memory_are_a_difference():
     assert [difference.unlike for difference in compare(plain, run(moves)).differences] == ["moved"]
 
 
+def test_an_argument_with_other_memory_is_found_wherever_the_call_put_it():
+    def run(*, moves, keeps=True):
+        def change(items):
+            first = items[0]
+            items.reverse()
+            if not keeps:
+                del items[-1]
+            if moves:
+                first.data = first.data.clone()
+
+        return observe_call(change, "example", lambda: ([torch.zeros(2), torch.ones(3)],))
+
+    for keeps in (True, False):
+        differences = compare(run(moves=False, keeps=keeps), run(moves=True, keeps=keeps)).differences
+        assert [(difference.where, difference.unlike) for difference in differences] == [("args[0][0]", "moved")]
+
+
 def test_lost_warnings_other_streams_and_version_counters_are_notes():
     def warns():
         warnings.warn("careful", UserWarning, stacklevel=1)

@@ -184,8 +184,7 @@ class _Call:
         # The state has gradients alone in a backward: without one, its tensors are not asked for.
         state = self._state_arrays() if around.backward else ()
         self.leaves = leaves_of([*(("args" + path, array) for path, array in before.arrays), *state])
-        self.storages = {path: _storage(array) for path, array in before.arrays}
-        self.versions = {path: changes_of(array) for path, array in before.arrays}
+        self.memory = [(path, array, _storage(array), changes_of(array)) for path, array in before.arrays]
         self.found: dict[str, Any] = {}
 
     def observe(self, call: Callable[..., Any]) -> Observation:
@@ -256,7 +255,7 @@ class _Call:
         self.found["args"] = args.snapshot
         if not around.values_only:
             self.found["outside"] = dict(bytes_outside(args.arrays))
-            self._storages(args)
+            self._storages()
         state: Described | None = None
         if around.reachable is not None and (result is None or not around.backward):
             state = around.reachable.describe(around.module)  # no backward changes it: one look is enough
@@ -300,14 +299,17 @@ class _Call:
             if f"result{path}" not in known and (size := _size_of_storage(array))
         }
 
-    def _storages(self, args: Described) -> None:
-        """Note the arguments that were given another storage, and those whose version counter was raised."""
+    def _storages(self) -> None:
+        """Note the arguments that were given another storage, and those whose version counter was raised.
+
+        A tensor that the call moved to another place of a list, or took out of it, is still the caller's.
+        """
         moved, versions = set(), set()
-        for path, array in args.arrays:
-            before, after = self.storages.get(path), _storage(array)
-            if before is not None and after is not None and before[0] == after[0] and before[1] != after[1]:
+        for path, array, before, version in self.memory:
+            after = _storage(array)
+            if before is not None and after is not None and before != after:
                 moved.add(f"args{path}")
-            if path in self.versions and self.versions[path] != changes_of(array):
+            if version != changes_of(array):
                 versions.add(f"args{path}")
         self.found["moved"], self.found["versions"] = frozenset(moved), frozenset(versions)
 
@@ -343,13 +345,12 @@ class _Call:
             self.found["gradients"] = Snapshot("gradients", children=children)
 
 
-def _storage(array: Any) -> tuple[int, int] | None:
-    """Return the id of a tensor and the address of its memory; None for what has no memory of its own."""
+def _storage(array: Any) -> int | None:
+    """Return the address of a tensor's memory; None for what has no memory of its own."""
     try:
-        address = array.untyped_storage().data_ptr()
+        return array.untyped_storage().data_ptr() or None
     except (AttributeError, NotImplementedError, RuntimeError):
         return None
-    return (id(array), address) if address else None
 
 
 def _size_of_storage(array: Any) -> int | None:

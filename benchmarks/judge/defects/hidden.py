@@ -338,8 +338,11 @@ def arguments_share(run: Run) -> Any:
 @plants("alias-argument-moved", "alias")
 def argument_moved(run: Run) -> Any:
     """An argument has other memory afterwards."""
-    tensor, result = run.tensor_args()[0], run.result()
+    tensor = run.tensor_args()[0]
+    before, result = tensor.untyped_storage().data_ptr(), run.result()
     if tensor.layout != torch.strided or not tensor.is_contiguous() or tensor.is_inference():
+        raise Nothing
+    if tensor.untyped_storage().data_ptr() != before:  # the call itself moves it
         raise Nothing
     tensor.data = tensor.data.clone()
     return result

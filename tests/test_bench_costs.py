@@ -1,5 +1,6 @@
 """What configurations cost in counts, and that a doubling is found: in a process, and between two benchmarks."""
 
+import gc
 import json
 import random
 from pathlib import Path
@@ -76,10 +77,15 @@ def test_a_planted_doubling_of_what_is_saved_for_backward_is_found_20_of_20_time
 
 def worked(amount):
     """Count the work of a planted compilation: a text that is compiled again and again."""
-    work = CompileWork()
-    for number in range(amount):
-        compile(f"x = {number}\n" + "y = [a + 1 for a in range(3)]\n" * 400, "planted", "exec")
-    work.stop()
+    gc.collect()
+    gc.disable()  # a search through all objects of the tests' process would be counted as well
+    try:
+        work = CompileWork()
+        for number in range(amount):
+            compile(f"x = {number}\n" + "y = [a + 1 for a in range(3)]\n" * 400, "planted", "exec")
+        work.stop()
+    finally:
+        gc.enable()
     return work
 
 

@@ -16,13 +16,32 @@ GENUINE: dict[str, str] = {
     "forms::numpy_results::compile:eager": "Dynamo returns an array without dimensions for a numpy scalar.",
     "state::counts_in_a_class::compile:eager": "Dynamo writes the same number to a class attribute in every call.",
     "objects::own_classes::compile:eager": "Dynamo raises InternalTorchDynamoError for an object of an own class.",
+    "contents::random_of_python::compile:eager": "Dynamo does not advance a random.Random in later calls.",
+    "contents::cached_buffer::compile:eager": "Dynamo goes past functools.cache: nothing is kept.",
+    "contents::cached_dict::compile:eager": "Dynamo goes past functools.cache: nothing is kept.",
+    "contents::attribute_of_a_member::compile:eager": "Dynamo writes the same number to a member of an enum each time.",
+    "contents::read_only_array::compile:eager": "Dynamo raises TorchRuntimeError where an array is made read-only.",
+    "contents::rate_of_an_optimizer::compile:eager": "Dynamo adds an item to the parameter groups of an optimizer.",
+    "hidden::makes_a_function_attribute::compile:eager": "Dynamo writes the same number to a function each time.",
+    "hidden::takes_generators::compile:eager": "Dynamo draws the same number of a random.Random in later calls.",
+    "returned::own_set::compile:eager": "Dynamo returns an empty set for one of an own class.",
+    "returned::generator::compile:eager": "Dynamo returns a tuple_iterator for a generator.",
+    "returned::numpy_records::compile:eager": "Dynamo raises TorchRuntimeError for an array of records.",
     "known_torchscript::divides_by_an_int::compile:eager": "Dynamo raises TorchRuntimeError for a ZeroDivisionError.",
     "strict::nan_payload::equal:rounded-once": "A conversion to a wider dtype and back sets a bit of a NaN.",
     "numerics::variance_and_deviation::equal:rounded-once": "The variance of huge numbers overflows in float32 alone.",
     **{
         f"higher_order::{case}::{compiler}": "`cond` and `while_loop` refuse a dispatch mode, with which this is done."
         for case in ("cond_on_data", "cond_as_a_rewrite", "while_loop_as_a_rewrite")
-        for compiler in ("equal:reversed-sums", "equal:blocked-sums", "equal:rounded-once")
+        for compiler in (
+            "equal:reversed-sums",
+            "equal:blocked-sums",
+            "equal:rounded-once",
+            "equal:reciprocals",
+            "equal:folded-norms",
+            "equal:dense-and-dequantized",
+            "equal:biases-apart",
+        )
     },
 }
 """Addresses of cells, each with what the compiler really does there."""

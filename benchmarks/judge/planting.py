@@ -227,6 +227,14 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
+def like(value: Any, items: Any) -> Any:
+    """Return a container of the type of `value`, with its attributes and other items."""
+    new = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if hasattr(value, "__dict__"):
+        vars(new).update(vars(value))
+    return new
+
+
 def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return a value with `change` applied to every leaf, in new containers of the same types and attributes."""
     items = parts(value)
@@ -234,10 +242,7 @@ def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
         return change(value)
     if isinstance(value, (list, tuple)):
         new = [rebuild(item, change) for _, item in items]
-        built = type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
-        if hasattr(value, "__dict__"):
-            vars(built).update(vars(value))
-        return built
+        return like(value, new)
     again = copy.copy(value)
     for key, item in items:
         if isinstance(value, dict):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.judge.planting import like, parts
+from benchmarks.judge.planting import container_like, parts
 from recapture.cases.compiler import compiler
 
 aten = torch.ops.aten
@@ -85,7 +85,7 @@ def _fresh(value: Any, owned: set[int]) -> Any:
         return value
     new = [(key, _fresh(item, owned)) for key, item in items]
     if isinstance(value, (list, tuple)):
-        return like(value, [item for _, item in new])
+        return container_like(value, [item for _, item in new])
     if isinstance(value, defaultdict):
         return defaultdict(value.default_factory, new)
     return type(value)(new)
@@ -105,7 +105,7 @@ def _reordered(value: Any, owned: set[int]) -> Any:
         return {key: _reordered(item, owned) for key, item in reversed(items)}
     if isinstance(value, (OrderedDict, defaultdict)) or hasattr(value, "_fields"):
         return value
-    return like(value, [_reordered(item, owned) for _, item in items])
+    return container_like(value, [_reordered(item, owned) for _, item in items])
 
 
 class _Otherwise(TorchDispatchMode):  # type: ignore[misc]

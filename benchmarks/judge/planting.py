@@ -227,7 +227,7 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def like(value: Any, items: Any) -> Any:
+def container_like(value: Any, items: Any) -> Any:
     """Return a container of the type of `value`, with its attributes and other items."""
     new = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if hasattr(value, "__dict__"):
@@ -242,7 +242,7 @@ def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
         return change(value)
     if isinstance(value, (list, tuple)):
         new = [rebuild(item, change) for _, item in items]
-        return like(value, new)
+        return container_like(value, new)
     again = copy.copy(value)
     for key, item in items:
         if isinstance(value, dict):

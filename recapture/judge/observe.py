@@ -184,7 +184,7 @@ class _Call:
         # The state has gradients alone in a backward: without one, its tensors are not asked for.
         state = self._state_arrays() if around.backward else ()
         self.leaves = leaves_of([*(("args" + path, array) for path, array in before.arrays), *state])
-        self.memory = [(path, array, _storage(array), changes_of(array)) for path, array in before.arrays]
+        self.arguments = [(path, array, _storage(array), changes_of(array)) for path, array in before.arrays]
         self.found: dict[str, Any] = {}
 
     def observe(self, call: Callable[..., Any]) -> Observation:
@@ -305,11 +305,11 @@ class _Call:
         A tensor that the call moved to another place of a list, or took out of it, is still the caller's.
         """
         moved, versions = set(), set()
-        for path, array, before, version in self.memory:
-            after = _storage(array)
-            if before is not None and after is not None and before != after:
+        for path, array, storage, changes in self.arguments:
+            now = _storage(array)
+            if storage is not None and now is not None and storage != now:
                 moved.add(f"args{path}")
-            if version != changes_of(array):
+            if changes != changes_of(array):
                 versions.add(f"args{path}")
         self.found["moved"], self.found["versions"] = frozenset(moved), frozenset(versions)
 

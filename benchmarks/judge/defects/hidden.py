@@ -91,7 +91,7 @@ def buffer(run: Run) -> Any:
     return result
 
 
-@plants("created-hook", "mutation", "value", "exception")
+@plants("created-hook", "mutation")
 def hook(run: Run) -> Any:
     """The call gives the module a hook that loses the result of later calls."""
     module, result = run.module, run.result()

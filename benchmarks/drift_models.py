@@ -1,7 +1,7 @@
-"""Compares models that nobody here wrote between two releases of torch, in eager mode.
+"""Compares models that nobody here wrote between two releases of torch, in eager mode or with a compiler on both.
 
     python -m benchmarks.drift_models --records FILE [--across 2.6.0,2.11.0] [--with FILE] [--model NAME]...
-                                      [--why] [--timeout SECONDS] [--table]
+                                      [--compiler NAME] [--why] [--timeout SECONDS] [--table]
 
 The models are those of `benchmarks.own_models`: random weights and small inputs. Each finished model is appended to
 the file of records, one JSON object a line, so that an interrupted benchmark goes on where it stopped. ``--table`` runs
@@ -19,6 +19,7 @@ import msgspec
 
 from benchmarks.own_models import requests
 from recapture.base.errors import RecaptureError
+from recapture.cases.compilers import EAGER
 from recapture.images.requirements import Requirements
 from recapture.machine.pins import find_releases
 from recapture.report.document import Inline, Table, code_span
@@ -98,6 +99,7 @@ def table(rows: dict[str, Compared]) -> str:
 @click.option("--across", default="2.6.0,2.11.0")
 @click.option("--with", "packages", type=click.Path(path_type=Path), multiple=True)
 @click.option("--model", "names", multiple=True)
+@click.option("--compiler", default=EAGER)
 @click.option("--why", is_flag=True)
 @click.option("--timeout", default=600.0)
 @click.option("--table", "table_alone", is_flag=True)
@@ -107,6 +109,7 @@ def main(
     across: str,
     packages: tuple[Path, ...],
     names: tuple[str, ...],
+    compiler: str,
     why: bool,
     timeout: float,
     table_alone: bool,
@@ -115,7 +118,7 @@ def main(
     if not table_alone:
         requirements = Requirements.read(packages)
         old, new = (
-            SideOf(name=f"torch {image.torch}", image=image, requirements=requirements)
+            SideOf(name=f"torch {image.torch}", image=image, requirements=requirements, compiler=compiler)
             for image in find_releases(across)
         )
         done = read(records)

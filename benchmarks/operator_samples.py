@@ -124,13 +124,14 @@ def main() -> int:
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--jobs", type=int, default=cores())
     parser.add_argument("--operator", action="append", default=[], metavar="NAME")
+    parser.add_argument("--operators", type=Path, metavar="FILE", help="a file with the names, one a line")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     options = GenerateOptions(
         compilers=tuple(CAPTURES),
         jobs=arguments.jobs,
         results=arguments.folder,
-        operators=tuple(arguments.operator),
+        operators=(*arguments.operator, *(arguments.operators.read_text().split() if arguments.operators else ())),
         forms=FORMS,
         seed=arguments.seed,
     )

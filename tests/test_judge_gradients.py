@@ -42,6 +42,18 @@ def test_a_wrong_gradient_is_a_difference(name):
     assert compare(graded(eager), graded(eager)).differences == []
 
 
+def test_an_argument_that_is_returned_as_it_is_has_a_gradient():
+    eager = graded(lambda x: x)
+    assert eager.gradients is not None
+    assert eager.gradients == graded(lambda x: x * 1).gradients  # as for a copy, which requires grad, too
+    other = compare(eager, graded(lambda x: x.detach() + 0)).differences
+    assert ("gradients.args[0]", "gradient") in [(difference.where, difference.kind) for difference in other]
+
+
+def test_a_leaf_that_the_call_itself_makes_has_no_part_in_the_backward():
+    assert graded(lambda _x: torch.ones(2, requires_grad=True)).gradients is None
+
+
 def test_a_gradient_of_none_is_no_gradient_of_zeros():
     eager, other = graded(lambda x: x.detach() * 0 + 1), graded(lambda x: x * 0 + 1)
     assert ("result", "metadata") in [

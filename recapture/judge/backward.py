@@ -41,7 +41,9 @@ def backward(
     changed = [argument for argument in arguments if getattr(argument, "grad_fn", None) is not before.get(id(argument))]
     roots: dict[int, Any] = {}
     for value in [*results, *changed]:
-        differentiable = isinstance(value, torch.Tensor) and value.requires_grad and value.grad_fn is not None
+        # A leaf that the call returns as it is, such as its argument, gets the weights themselves as its gradient.
+        has_history = getattr(value, "grad_fn", None) is not None or id(value) in before
+        differentiable = isinstance(value, torch.Tensor) and value.requires_grad and has_history
         if differentiable and not value.is_nested and id(value) not in roots:
             roots.update((id(value), root) for root in _dense(value))
     if not roots:

@@ -9,6 +9,7 @@ from benchmarks.drift import PLANTS, compared
 from benchmarks.drift_training import FAULTS, Fault, at_call, is_placed, trained
 from recapture.base.errors import UsageError
 from recapture.machine.pins import find_release
+from recapture.tools.drift import recording
 from recapture.tools.drift.alignment import aligned, differing_places
 from recapture.tools.drift.answer import DriftReport
 from recapture.tools.drift.causes import find_first_release
@@ -345,3 +346,18 @@ def test_bad_input_is_one_line_and_exit_status_2(words, line, net, tmp_path, mon
     assert recapture("drift", f"{net}:Net", "--input", "2x8", *words) == 2
     (error_line,) = capsys.readouterr().err.splitlines()
     assert line in error_line
+
+
+def test_a_checksum_sees_every_bit_and_is_the_same_on_one_core_and_on_two(monkeypatch):
+    def text(data):
+        checksum = recording.Checksum("float32(3,)")
+        checksum.update(bytearray(data))
+        return checksum.text
+
+    data = bytes(range(256)) * 16
+    changed = {text(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]) for place in range(0, len(data), 97)}
+    assert len(changed | {text(data)}) == len(range(0, len(data), 97)) + 1
+    on_one_core = text(data)
+    monkeypatch.setattr(recording, "LARGE", 1)
+    assert text(data) == on_one_core
+    assert recording.Checksum("float32(3,)").text != recording.Checksum("int32(3,)").text

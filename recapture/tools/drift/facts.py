@@ -177,7 +177,7 @@ class SideReport(msgspec.Struct, frozen=True, kw_only=True):
     spread: float | None = None
     operator: OperatorDifference | None = None
     steps: tuple[Step, ...] = ()
-    version: Literal[1] = 1
+    version: Literal[2] = 2
 
 
 def worst(verdicts: tuple[Verdict, ...]) -> Verdict:

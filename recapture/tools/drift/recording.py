@@ -7,13 +7,15 @@ left out: they compute nothing.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import sys
 import weakref
+import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from recapture.base.paths import PACKAGE
 from recapture.judge.digest import hash_bytes
@@ -32,11 +34,11 @@ from recapture.torch_api.compat import (
     tree_leaves,
 )
 
-HASH = 8
-"""Bytes of a hash of a tensor."""
-
 SAMPLE = 1 << 14
 """Elements of a tensor from which its numbers are made, evenly spread; a hash tells about the others."""
+
+LARGE = 1 << 18
+"""Bytes from which two threads take a checksum."""
 
 NOISY_RUNS = 8
 """Runs of one operator with noise, besides the one that they are compared with."""
@@ -158,13 +160,12 @@ class Watch:
         version = changes_of(tensor)
         if not anew and known is not None and known[0]() is tensor and known[1] == version:
             return known[2]
-        bits = hashlib.blake2b(f"{tensor.dtype}{tuple(tensor.shape)}".encode(), digest_size=HASH)
+        checksum = Checksum(f"{tensor.dtype}{tuple(tensor.shape)}")
         with contextlib.suppress(RuntimeError, NotImplementedError):  # no dense elements
-            hash_bytes(bits, tensor.detach().cpu())
-        text = bits.hexdigest()
+            hash_bytes(checksum, tensor.detach().cpu())
         if version is not None:  # counted, which they are not under inference mode
-            self._hashes[id(tensor)] = (weakref.ref(tensor), version, text)
-        return text
+            self._hashes[id(tensor)] = (weakref.ref(tensor), version, checksum.text)
+        return checksum.text
 
     def unwritten(self, tensor: Any) -> Any:
         """Note that nothing was written to a tensor yet, so that its elements are those of old memory; return it."""
@@ -209,6 +210,38 @@ class Watch:
                 return None
             frame = frame.f_back  # type: ignore[assignment]
         return Caller("", backward=True)  # a thread of autograd's
+
+
+class Checksum:
+    """Adds bytes to two checksums, one of each half, on two cores: a cryptographic hash costs more than computing.
+
+    `form` is a text that counts, too. A difference that is not made on purpose is missed once in 2 ** 32 times, and
+    once in 2 ** 64 times if it is in both halves; one within 32 bits is never missed.
+    """
+
+    def __init__(self, form: str) -> None:
+        self._halves = (zlib.crc32(form.encode()),) * 2
+
+    def update(self, data: Any) -> None:
+        """Add bytes: the first half of them to one checksum, the second to the other."""
+        view = memoryview(data).cast("B")
+        middle = len(view) // 2
+        first, second = self._halves
+        if len(view) < LARGE:
+            self._halves = (zlib.crc32(view[:middle], first), zlib.crc32(view[middle:], second))
+        else:
+            later = _second_core().submit(zlib.crc32, view[middle:], second)
+            self._halves = (zlib.crc32(view[:middle], first), later.result())
+
+    @property
+    def text(self) -> str:
+        """The two checksums as 16 hexadecimal digits."""
+        return "".join(f"{half:08x}" for half in self._halves)
+
+
+@cache
+def _second_core() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="checksum")
 
 
 class Caller(NamedTuple):
@@ -272,6 +305,7 @@ def _mode() -> Any:
         def __init__(self, watch: Watch) -> None:
             super().__init__()
             self.watch = watch
+            self.single: set[Any] = set()
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
@@ -279,14 +313,18 @@ def _mode() -> Any:
                 return func(*args, **kwargs)  # a fake tensor has no numbers
             if any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in types):
                 return NotImplemented  # the subclass calls operators on the tensors that it wraps
-            schema = operator_schema(func)
-            if schema is None or _only_views(schema):
+            what = _what_it_does(func)
+            if what == "views":
                 return func(*args, **kwargs)
-            if schema.name.startswith(_UNWRITTEN):
+            if what == "allocates":
                 return self.watch.unwritten(func(*args, **kwargs))
-            with self:  # under inference mode, operators that consist of others arrive whole
-                result = func.decompose(*args, **kwargs)
-            return self.watch.call(func, args, kwargs) if result is NotImplemented else result
+            if func not in self.single:
+                with self:  # under inference mode, operators that consist of others arrive whole
+                    result = func.decompose(*args, **kwargs)
+                if result is not NotImplemented:
+                    return result
+                self.single.add(func)
+            return self.watch.call(func, args, kwargs)
 
     _MODES.append(Watching)
     return Watching
@@ -294,6 +332,14 @@ def _mode() -> Any:
 
 _UNWRITTEN = ("aten::empty", "aten::new_empty")
 """Beginnings of the names of operators whose results nothing was written to: their elements mean nothing."""
+
+
+@cache
+def _what_it_does(func: Any) -> Literal["views", "allocates", "computes"]:
+    schema = operator_schema(func)
+    if schema is None or _only_views(schema):
+        return "views"
+    return "allocates" if schema.name.startswith(_UNWRITTEN) else "computes"
 
 
 def _only_views(schema: Any) -> bool:

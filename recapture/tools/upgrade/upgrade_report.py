@@ -25,9 +25,10 @@ LONGEST = 300
 
 def upgrade_document(report: UpgradeReport, *, whole: bool = False) -> list[Block]:
     """Return the report as a document; with `whole`, every test of a group is listed, behind a fold."""
+    against = f"; compared with {report.baseline}" if report.places else ""
     blocks: list[Block] = [
         Heading(report.headline, level=1),
-        Paragraph(["command: ", code_span(shlex.join(report.command)), f"; compared with {report.baseline}"]),
+        Paragraph(["command: ", code_span(shlex.join(report.command)), against]),
     ]
     if report.edited:
         blocks.append(Paragraph(edited_text(report.edited), style="bold"))
@@ -130,7 +131,8 @@ def _group(report: UpgradeReport, comparison: Comparison, group: Group, *, whole
             facts.append(f"operator: {group.failure.operator}")
         # The code of a baseline file may be older than that of this run.
         unless = ", unless your code changed" if report.from_file else ""
-        facts.append(f"raised in {group.cause}{unless}" if group.cause else f"the cause is not decided{unless}")
+        undecided = f"the cause is not decided{'; your code may have changed, too' if unless else ''}"
+        facts.append(f"raised in {group.cause}{unless}" if group.cause else undecided)
         blocks.append(Paragraph("; ".join(facts)))
         if not group.cause:
             blocks.append(Paragraph(f"to find it: {_advice(report, comparison, group)}"))

@@ -1,6 +1,8 @@
 """Whether two sides of a user's code give the same numbers, where they first differ, and whether rounding explains it."""
 
 import json
+import multiprocessing
+import os
 
 import pytest
 from command_lines import recapture
@@ -361,3 +363,16 @@ def test_a_checksum_sees_every_bit_and_is_the_same_on_one_core_and_on_two(monkey
     monkeypatch.setattr(recording, "LARGE", 1)
     assert text(data) == on_one_core
     assert recording.Checksum("float32(3,)").text != recording.Checksum("int32(3,)").text
+
+
+def test_a_fork_takes_checksums_with_a_thread_of_its_own():
+    def text():
+        checksum = recording.Checksum("")
+        checksum.update(bytearray(recording.LARGE))
+        return checksum.text
+
+    expected = text()  # starts the thread here
+    child = multiprocessing.get_context("fork").Process(target=lambda: os._exit(text() != expected))
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
 import weakref
 import zlib
@@ -213,7 +214,7 @@ class Watch:
 
 
 class Checksum:
-    """Adds bytes to two checksums, one of each half, on two cores: a cryptographic hash costs more than computing.
+    """Adds bytes to two checksums, one of each half, on two cores: a cryptographic hash takes several times as long.
 
     `form` is a text that counts, too. A difference that is not made on purpose is missed once in 2 ** 32 times, and
     once in 2 ** 64 times if it is in both halves; one within 32 bits is never missed.
@@ -242,6 +243,9 @@ class Checksum:
 @cache
 def _second_core() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="checksum")
+
+
+os.register_at_fork(after_in_child=_second_core.cache_clear)  # a fork, as of a data loader, has none of the threads
 
 
 class Caller(NamedTuple):
@@ -305,7 +309,7 @@ def _mode() -> Any:
         def __init__(self, watch: Watch) -> None:
             super().__init__()
             self.watch = watch
-            self.single: set[Any] = set()
+            self.not_composite: set[Any] = set()
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
@@ -314,16 +318,16 @@ def _mode() -> Any:
             if any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in types):
                 return NotImplemented  # the subclass calls operators on the tensors that it wraps
             what = _what_it_does(func)
-            if what == "views":
+            if what == "nothing to note":
                 return func(*args, **kwargs)
             if what == "allocates":
                 return self.watch.unwritten(func(*args, **kwargs))
-            if func not in self.single:
+            if func not in self.not_composite:
                 with self:  # under inference mode, operators that consist of others arrive whole
                     result = func.decompose(*args, **kwargs)
                 if result is not NotImplemented:
                     return result
-                self.single.add(func)
+                self.not_composite.add(func)
             return self.watch.call(func, args, kwargs)
 
     _MODES.append(Watching)
@@ -335,10 +339,10 @@ _UNWRITTEN = ("aten::empty", "aten::new_empty")
 
 
 @cache
-def _what_it_does(func: Any) -> Literal["views", "allocates", "computes"]:
+def _what_it_does(func: Any) -> Literal["nothing to note", "allocates", "computes"]:
     schema = operator_schema(func)
     if schema is None or _only_views(schema):
-        return "views"
+        return "nothing to note"
     return "allocates" if schema.name.startswith(_UNWRITTEN) else "computes"
 
 

@@ -130,9 +130,11 @@ def _group(report: UpgradeReport, comparison: Comparison, group: Group, *, whole
         if group.failure is not None and group.failure.operator:
             facts.append(f"operator: {group.failure.operator}")
         # The code of a baseline file may be older than that of this run.
-        unless = ", unless your code changed" if report.from_file else ""
-        undecided = f"the cause is not decided{'; your code may have changed, too' if unless else ''}"
-        facts.append(f"raised in {group.cause}{unless}" if group.cause else undecided)
+        if group.cause:
+            facts.append(f"raised in {group.cause}" + (", unless your code changed" if report.from_file else ""))
+        else:
+            facts.append("the cause is not decided")
+            facts += ["your code may have changed, too"] if report.from_file else []
         blocks.append(Paragraph("; ".join(facts)))
         if not group.cause:
             blocks.append(Paragraph(f"to find it: {_advice(report, comparison, group)}"))

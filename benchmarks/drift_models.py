@@ -1,11 +1,13 @@
 """Compares models that nobody here wrote between two releases of torch, in eager mode or with a compiler on both.
 
-    python -m benchmarks.drift_models --records FILE [--across 2.6.0,2.11.0] [--with FILE] [--model NAME]...
-                                      [--compiler NAME] [--why] [--timeout SECONDS] [--table]
+    python -m benchmarks.drift_models --records FILE --across 2.6.0,2.11.0 [--with FILE] [--compiler NAME]
+                                      [--model NAME]... [--why] [--timeout SECONDS] [--table]
+    python -m benchmarks.drift_models --records FILE --device cpu,cuda [--setting tf32=off] [--dtype bfloat16] ...
 
-The models are those of `benchmarks.own_models`: random weights and small inputs. Each finished model is appended to
-the file of records, one JSON object a line, so that an interrupted benchmark goes on where it stopped. ``--table`` runs
-nothing and prints the Markdown table of what the file holds.
+The sides are named as for `recapture drift`. ``--dtype`` gives all weights and inputs of torchvision's models that
+dtype. The models are those of `benchmarks.own_models`: random weights and small inputs. Each finished model is
+appended to the file of records, one JSON object a line, so that an interrupted benchmark goes on where it stopped.
+``--table`` runs nothing and prints the Markdown table of what the file holds.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from pathlib import Path
 import click
 import msgspec
 
-from benchmarks.own_models import requests
+from benchmarks.own_models import TARGETS, requests
 from recapture.base.errors import RecaptureError
-from recapture.cases.compilers import EAGER
-from recapture.images.requirements import Requirements
-from recapture.machine.pins import find_releases
+from recapture.command.options import takes
 from recapture.report.document import Inline, Table, code_span
 from recapture.report.markdown_writer import table_markdown
+from recapture.tools.check.request import CheckRequest
 from recapture.tools.drift.answer import Drift, DriftReport
+from recapture.tools.drift.drift_command import SideOptions, TrainingOptions, two_sides
 from recapture.tools.drift.sides import SideOf, SideRuns
 
 NO_DIGITS = 99.0
@@ -46,9 +48,27 @@ def read(file: Path) -> dict[str, Compared]:
     return {row.model: row for row in (msgspec.json.decode(line, type=Compared) for line in lines)}
 
 
-def compare_model(name: str, sides: tuple[SideOf, SideOf], runs: SideRuns, *, why: bool) -> Compared:
+def chosen(names: tuple[str, ...], dtype: str | None) -> dict[str, CheckRequest]:
+    """Return the models to compare, by name; with a dtype, those of torchvision that take tensors of images."""
+    every = requests()
+    if dtype is not None:
+        every = {
+            f"{name} {dtype}": msgspec.structs.replace(
+                request,
+                place=TARGETS,
+                name=f"{dtype}_{request.name}",
+                inputs=tuple((*argument[:1], dtype) for argument in request.inputs if isinstance(argument, tuple)),
+            )
+            for name, request in every.items()
+            if request.place == "torchvision" and request.inputs
+        }
+    return {name: request for name, request in every.items() if not names or name.partition(" ")[0] in names}
+
+
+def compare_model(
+    name: str, request: CheckRequest, sides: tuple[SideOf, SideOf], runs: SideRuns, *, why: bool
+) -> Compared:
     """Compare one model on both sides."""
-    request = requests()[name]
     own_code = {"place": request.place, "name": request.name, "inputs": request.inputs, "folder": str(Path.cwd())}
     if request.inputs_from is not None:
         own_code["inputs_from"] = request.inputs_from
@@ -82,7 +102,7 @@ def row_of(compared: Compared) -> list[str]:
 
 def table(rows: dict[str, Compared]) -> str:
     """Return the Markdown table, and how many models have each verdict."""
-    cells = [row_of(rows[name]) for name in requests() if name in rows]
+    cells = [row_of(row) for row in rows.values()]
     counts = Counter(row[1].partition(":")[0] for row in cells)
     total = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
     heads = ["model", "verdict", "digits", "first place", "because of"]
@@ -96,36 +116,30 @@ def table(rows: dict[str, Compared]) -> str:
 
 @click.command(help=__doc__.partition("\n")[0])
 @click.option("--records", type=click.Path(path_type=Path), required=True)
-@click.option("--across", default="2.6.0,2.11.0")
-@click.option("--with", "packages", type=click.Path(path_type=Path), multiple=True)
+@takes(sides=SideOptions)
+@click.option("--dtype")
 @click.option("--model", "names", multiple=True)
-@click.option("--compiler", default=EAGER)
 @click.option("--why", is_flag=True)
 @click.option("--timeout", default=600.0)
 @click.option("--table", "table_alone", is_flag=True)
 def main(
     *,
     records: Path,
-    across: str,
-    packages: tuple[Path, ...],
+    sides: SideOptions,
+    dtype: str | None,
     names: tuple[str, ...],
-    compiler: str,
     why: bool,
     timeout: float,
     table_alone: bool,
 ) -> None:
     """Run what the file of records lacks, and print the table."""
     if not table_alone:
-        requirements = Requirements.read(packages)
-        old, new = (
-            SideOf(name=f"torch {image.torch}", image=image, requirements=requirements, compiler=compiler)
-            for image in find_releases(across)
-        )
+        pair = two_sides(sides, TrainingOptions())
         done = read(records)
         with SideRuns(timeout=timeout, show=click.echo) as runs, records.open("ab") as stream:
-            for name in names or requests():
+            for name, request in chosen(names, dtype).items():
                 if name not in done:
-                    compared = compare_model(name, (old, new), runs, why=why)
+                    compared = compare_model(name, request, pair, runs, why=why)
                     stream.write(msgspec.json.encode(compared) + b"\n")
                     stream.flush()
                     click.echo(f"{name}: {compared.seconds:.0f} s")

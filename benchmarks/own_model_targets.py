@@ -6,15 +6,20 @@ names of timm's models are its own; transformers has one function for each archi
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 
 TIMM_PREFIX = "timm_"
+DTYPE_PREFIXES = ("bfloat16_", "float16_")
 
 
 def __getattr__(name: str) -> Any:
-    """Return the factory of a model of timm: ``timm_NAME``."""
+    """Return the factory of a model of timm, ``timm_NAME``, or of torchvision in a dtype, ``bfloat16_NAME``."""
+    if name.startswith(DTYPE_PREFIXES):
+        dtype, _, model = name.partition("_")
+        return lambda: _torchvision_model(model, getattr(torch, dtype))
     if not name.startswith(TIMM_PREFIX):
         raise AttributeError(name)
 
@@ -24,6 +29,15 @@ def __getattr__(name: str) -> Any:
         return timm.create_model(name[len(TIMM_PREFIX) :], pretrained=False)
 
     return factory
+
+
+def _torchvision_model(name: str, dtype: Any) -> Any:
+    import torchvision
+
+    make = torchvision.models.get_model_builder(name)
+    parameters = inspect.signature(make).parameters
+    without = {"weights": None, "weights_backbone": None}  # random weights, so that nothing is downloaded
+    return make(**{key: value for key, value in without.items() if key in parameters}).to(dtype)
 
 
 # --- transformers ---------------------------------------------------------------------------------------------------

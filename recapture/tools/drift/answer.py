@@ -47,6 +47,9 @@ MOST_PLACES = 10
 """Number of places that are listed besides the first."""
 
 
+SHORT_DTYPES = {"bfloat16": 2.4, "float16": 3.3, "float8_e4m3fn": 1.2, "float8_e5m2": 0.9}
+"""Dtypes of few bits, and the decimal digits that their numbers have."""
+
 MOST_NAMES = 3
 """Number of operators of one side that are named."""
 
@@ -71,6 +74,12 @@ class FirstPlace(msgspec.Struct, frozen=True, kw_only=True):
         """The operators in words."""
         names = [_names(side) for side in (self.old, self.new)]
         return names[0] if names[0] == names[1] else f"{names[0]} → {names[1]}"
+
+    @property
+    def short_dtype(self) -> str:
+        """The dtype of the results if its numbers have few digits, else nothing."""
+        dtypes = {form.partition("[")[0] for form in self.new[-1].forms}
+        return next((name for name in SHORT_DTYPES if name in dtypes), "")
 
     @property
     def where(self) -> str:
@@ -120,10 +129,12 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
     def causes(self) -> tuple[str, ...]:
         """What makes the difference: a package or setting that does so when it is exchanged, or else torch itself."""
         guilty = [trial.name for trial in self.trials if trial.verdict and better(trial.verdict, self.verdict)]
-        releases = [side.torch for side in self.about]
-        if not guilty and self.trials and releases[0] != releases[1]:
+        if guilty or not self.trials:
+            return tuple(guilty)
+        releases, devices = [side.torch for side in self.about], [side.settings.get("device") for side in self.about]
+        if releases[0] != releases[1]:
             return (f"torch itself ({' → '.join(releases)})",)
-        return tuple(guilty)
+        return (f"the device ({devices[0]} → {devices[1]})",) if devices[0] != devices[1] else ()
 
     @property
     def sentence(self) -> str:
@@ -147,6 +158,8 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
     def _why(self) -> str:
         """Where the sides first differ, and because of what, as far as known."""
         first = f"; first at {self.place.name} {self.place.where}".rstrip() if self.place is not None else ""
+        if self.place is not None and self.place.short_dtype:
+            first += f", in {self.place.short_dtype}"
         return f"{first}, because of {' and '.join(self.causes)}" if self.causes else first
 
     def to_dict(self) -> dict[str, Any]:
@@ -186,7 +199,7 @@ class Drift:
             folder=str(folder),
             device=side.device,
             compiler=side.compiler,
-            mkldnn=side.mkldnn,
+            without=side.without,
             ranks=side.ranks,
             parallel=side.parallel,
             **{"training": self.training, **fields},
@@ -296,6 +309,8 @@ class Drift:
 
     def _with_causes(self, report: DriftReport, runs: SideRuns, before: Path) -> DriftReport:
         """Add what makes the difference, and the release that has it first."""
+        if self.old.device != self.new.device and report.verdict == "rounding":
+            return report  # no setting makes the kernels of two devices round alike
 
         def compare(old: SideOf, new: SideOf) -> Verdict:
             return self._verdict(runs, before if old == self.old else old, new)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Literal
 
 import msgspec
@@ -68,8 +69,8 @@ def try_causes(old: SideOf, new: SideOf, about: tuple[SideReport, SideReport], c
             yield trial
             if trial.verdict == SAME_BITS:
                 return
-    for name, variables, mkldnn in settings_to_try(new.device):
-        sides = [side.with_setting(f"without {name}", variables, mkldnn=mkldnn) for side in (old, new)]
+    for name, variables, without in settings_to_try({old.device, new.device}):
+        sides = [side.with_setting(f"without {name}", variables, without) for side in (old, new)]
         yield _trial(name, "setting", compare, *sides)
 
 
@@ -80,18 +81,24 @@ def _trial(name: str, kind: Literal["package", "setting"], compare: Compare, old
         return Trial(name=name, kind=kind, problem=shorten(str(error), REASON))
 
 
-def settings_to_try(device: str) -> Iterator[tuple[str, Mapping[str, str], bool]]:
-    """Yield settings that replace kernels: a name, environment variables, and whether oneDNN is on.
+WITHOUT_TF32 = {"NVIDIA_TF32_OVERRIDE": "0"}
+"""Environment variables that switch TF32 off in all of NVIDIA's libraries, whatever the target allows."""
+
+
+def settings_to_try(devices: AbstractSet[str]) -> Iterator[tuple[str, Mapping[str, str], tuple[str, ...]]]:
+    """Yield settings that replace kernels: a name, environment variables, and what is switched off besides.
 
     Where two sides agree under one of them, and differ without, what it switches off makes the difference.
     """
-    if device == "cuda":
-        yield "TF32", {"NVIDIA_TF32_OVERRIDE": "0"}, True
+    if "cuda" in devices:
+        yield "TF32", WITHOUT_TF32, ()
+        yield "cuDNN", {}, ("cuDNN",)
+        yield "sums of bfloat16 and float16 in fewer bits", {}, ("reduced sums",)
         return
-    yield "oneDNN", {}, False
-    yield "MKL's choice of kernels", {"MKL_CBWR": "COMPATIBLE"}, True
-    yield "vectorised kernels of ATen", {"ATEN_CPU_CAPABILITY": "default"}, True
-    yield "more than one thread", {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, True
+    yield "oneDNN", {}, ("oneDNN",)
+    yield "MKL's choice of kernels", {"MKL_CBWR": "COMPATIBLE"}, ()
+    yield "vectorised kernels of ATen", {"ATEN_CPU_CAPABILITY": "default"}, ()
+    yield "more than one thread", {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, ()
 
 
 def releases_between(old: Image, new: Image) -> list[Image]:

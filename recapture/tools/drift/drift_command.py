@@ -77,7 +77,8 @@ class SideOptions:
         "--setting",
         default=(),
         metavar="NAME=VALUE[,VALUE]",
-        help="A setting of both sides, or of each: threads, onednn (on or off), or an environment variable.",
+        help="A setting of both sides, or of each: threads; onednn, cudnn or tf32, on or off; or an environment "
+        "variable.",
     )
     keep: int | None = option(
         "--keep", default=None, between=(1, None), help="The most environments on disk, 5 to 7 GB each."
@@ -248,8 +249,11 @@ def own_code_of(place: str, name: str, inputs: ExampleOptions) -> dict[str, Any]
     return fields
 
 
-OWN_SETTINGS = {"threads": r"[1-9]\d{0,3}", "onednn": "on|off"}
+OWN_SETTINGS = {"threads": r"[1-9]\d{0,3}", "onednn": "on|off", "cudnn": "on|off", "tf32": "on|off"}
 """Settings with a name of their own, and what their values look like; all others are environment variables."""
+
+LIBRARIES = {"onednn": "oneDNN", "cudnn": "cuDNN"}
+"""Settings that switch a library off, and its name (`recapture.tools.drift.side.SWITCHES`)."""
 
 
 def parse_setting(text: str) -> tuple[str, tuple[str, ...]]:
@@ -340,6 +344,7 @@ def _differing(options: SideOptions, choices: Choices) -> list[str]:
 def _side(choices: Choices, number: int, differing: list[str]) -> SideOf:
     """Return the first or the second side, named after what differs."""
     from recapture.images.requirements import Requirements
+    from recapture.tools.drift.causes import WITHOUT_TF32
     from recapture.tools.drift.sides import Overlay, SideOf
 
     def pick(values: Sequence[Any], default: Any) -> Any:
@@ -359,6 +364,8 @@ def _side(choices: Choices, number: int, differing: list[str]) -> SideOf:
     variables = {name: value for name, value in settings.items() if name not in OWN_SETTINGS}
     if "threads" in settings:
         variables |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), settings["threads"])
+    if settings.get("tf32") == "off":
+        variables |= WITHOUT_TF32
     replaces = len(choices.requirements) == 2
     return SideOf(
         name=" ".join(words[name] for name in differing) or "this side",
@@ -368,7 +375,7 @@ def _side(choices: Choices, number: int, differing: list[str]) -> SideOf:
         requirements=Requirements(()) if replaces else packages,
         overlays=(Overlay(packages),) if replaces else (),
         variables=variables,
-        mkldnn=settings.get("onednn") != "off",
+        without=tuple(library for name, library in LIBRARIES.items() if settings.get(name) == "off"),
         ranks=pick(choices.ranks, 1),
         parallel=choices.parallel,
     )

@@ -67,7 +67,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     `record` notes every operator. `keep` is the number of one operator whose tensors are written, and compared with
     those in `other` if it has them; with `substitute`, its results become those of the other side, and the call goes
     on. Without `training`, a call and its backward are observed. A training runs in `ranks` processes, with `parallel`
-    (``ddp`` or ``fsdp``).
+    (``ddp`` or ``fsdp``). `without` names libraries that are switched off (`recapture.tools.drift.side.SWITCHES`).
     """
 
     own_code: dict[str, Any]
@@ -78,7 +78,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     record: bool = True
     keep: int | None = None
     substitute: bool = False
-    mkldnn: bool = True
+    without: tuple[str, ...] = ()
     training: Training | None = None
     ranks: int = 1
     parallel: str = "ddp"

@@ -10,7 +10,7 @@ from recapture.base.text import plural
 from recapture.report.document import Block, Heading, Inline, Item, Items, Paragraph, Span, Table, code_span
 from recapture.report.html_writer import to_html
 from recapture.report.markdown_writer import to_markdown as markdown
-from recapture.tools.drift.answer import DriftReport, FirstPlace
+from recapture.tools.drift.answer import SHORT_DTYPES, DriftReport, FirstPlace
 from recapture.tools.drift.facts import SAME_BITS, VERDICTS, Part, SideReport
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ def _place_lines(report: DriftReport, place: FirstPlace) -> Iterator[str]:
         size = "rounding explains it" if difference.rounding else "rounding does not explain it"
         digits = "" if difference.digits is None else f", {difference.digits:.1f} digits agree"
         yield f"for the same inputs: {size}{digits}"
+        if place.short_dtype:
+            yield f"it computes in {place.short_dtype}, whose numbers have {SHORT_DTYPES[place.short_dtype]} digits"
         if difference.errors is not None:
             yield "distance from the result in float64: {:.2g} → {:.2g} of its largest element".format(
                 *difference.errors

@@ -156,11 +156,10 @@ def examine(task: Task, rank: int = 0) -> SideReport:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
     streams = random_streams(task.device)
     side = Side(task)
-    kernels = contextlib.nullcontext() if task.mkldnn else torch.backends.mkldnn.flags(enabled=False)
     if task.training is not None:
-        with kernels:
+        with switched_off(task.without):
             return _trained(task, task.training, side, streams, rank)
-    with kernels:
+    with switched_off(task.without):
         first, again, eager = _observed(side)
         if first.raised is not None and side.gradients and task.other is None:
             side.without_gradients_of_inputs()
@@ -182,7 +181,7 @@ def examine(task: Task, rank: int = 0) -> SideReport:
                 spread = _spread(stored.comparable(first), eager)
     raised = first.raised or first.backward
     return SideReport(
-        **_about(),
+        **_about(task.device),
         raised=None if raised is None else Raised(raised.type, _line(raised.message)),
         gradients=side.gradients,
         stable=_agree(first, again),
@@ -194,13 +193,54 @@ def examine(task: Task, rank: int = 0) -> SideReport:
     )
 
 
-def _about() -> dict[str, Any]:
+def switched_off(names: tuple[str, ...]) -> contextlib.ExitStack:
+    """Return a context in which libraries of torch's are not used; their names are those of `SWITCHES`."""
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            SWITCHES[name](stack)
+        return stack.pop_all()
+
+
+def _without_onednn(stack: contextlib.ExitStack) -> None:
+    import torch
+
+    stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+
+
+def _without_cudnn(stack: contextlib.ExitStack) -> None:
+    import torch
+
+    _set(stack, torch.backends.cudnn, "enabled", value=False)
+
+
+def _without_reduced_sums(stack: contextlib.ExitStack) -> None:
+    import torch
+
+    for dtype in ("bf16", "fp16"):
+        _set(stack, torch.backends.cuda.matmul, f"allow_{dtype}_reduced_precision_reduction", value=False)
+
+
+def _set(stack: contextlib.ExitStack, settings: Any, name: str, *, value: bool) -> None:
+    stack.callback(setattr, settings, name, getattr(settings, name))
+    setattr(settings, name, value)
+
+
+SWITCHES: dict[str, Callable[[contextlib.ExitStack], None]] = {
+    "oneDNN": _without_onednn,
+    "cuDNN": _without_cudnn,
+    "reduced sums": _without_reduced_sums,
+}
+"""What can be switched off, by name; each function does so until the stack closes."""
+
+
+def _about(device: str) -> dict[str, Any]:
     import torch
 
     return {
         "torch": installed_torch(),
         "packages": {name: version for name, version in installed_packages().items() if _imported(name)},
         "settings": {
+            "device": torch.cuda.get_device_name() if device == "cuda" else device,
             "python": platform.python_version(),
             "threads": str(torch.get_num_threads()),
             "cpu_capability": str(torch.backends.cpu.get_cpu_capability()),
@@ -291,7 +331,7 @@ def _kept(task: Task, side: Side, first: Observation) -> SideReport:
         eager.observe()
         before = stored.observation_from(stored.read(Path(task.other) / OBSERVED))
         parts = parts_of(before, stored.as_stored(observation), eager)
-    return SideReport(**_about(), operator=difference, parts=parts, stable=first.raised is None)
+    return SideReport(**_about(task.device), operator=difference, parts=parts, stable=first.raised is None)
 
 
 def parts_of(old: Observation, new: Observation, eager: Eager) -> tuple[Part, ...]:
@@ -370,7 +410,7 @@ def _trained(task: Task, training: Training, side: Side, streams: dict[str, str]
     if training.watched and rank == 0:
         write_atomically(side.folder / OPERATORS, msgspec.json.encode(trained.operators))
     return SideReport(
-        **_about(),
+        **_about(task.device),
         raised=None
         if raised is None
         else Raised(qualified(type(raised)), _line(safe_text(raised)), step=len(trained.steps) + 1),

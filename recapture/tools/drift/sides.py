@@ -56,7 +56,8 @@ class SideOf:
 
     A training runs in `ranks` processes, with `parallel` (``ddp`` or ``fsdp``). `requirements` add packages to those of
     the image. Each of `overlays` replaces some, the last one first. `variables` are environment variables of its
-    process. `stored` is a folder that an earlier call saved; nothing runs then.
+    process, `without` libraries that are switched off in it. `stored` is a folder that an earlier call saved; nothing
+    runs then.
     """
 
     name: str
@@ -66,15 +67,18 @@ class SideOf:
     device: str = "cpu"
     compiler: str = EAGER
     variables: Mapping[str, str] = field(default_factory=dict)
-    mkldnn: bool = True
+    without: tuple[str, ...] = ()
     ranks: int = 1
     parallel: str = "ddp"
     stored: Path | None = None
 
-    def with_setting(self, name: str, variables: Mapping[str, str], *, mkldnn: bool = True) -> SideOf:
+    def with_setting(self, name: str, variables: Mapping[str, str], without: tuple[str, ...]) -> SideOf:
         """Return the side with other settings."""
         return dataclasses.replace(
-            self, name=f"{self.name} {name}", variables={**self.variables, **variables}, mkldnn=self.mkldnn and mkldnn
+            self,
+            name=f"{self.name} {name}",
+            variables={**self.variables, **variables},
+            without=(*self.without, *without),
         )
 
 

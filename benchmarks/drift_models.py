@@ -1,7 +1,7 @@
 """Compares models that nobody here wrote between two releases of torch, in eager mode or with a compiler on both.
 
     python -m benchmarks.drift_models --records FILE --across 2.6.0,2.11.0 [--with FILE] [--compiler NAME]
-                                      [--model NAME]... [--why] [--timeout SECONDS] [--table]
+                                      [--model NAME]... [--models-at-once N] [--why] [--timeout SECONDS] [--table]
     python -m benchmarks.drift_models --records FILE --device cpu,cuda [--setting tf32=off] [--dtype bfloat16] ...
 
 The sides are named as for `recapture drift`. ``--dtype`` gives all weights and inputs of torchvision's models that
@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 import msgspec
 
 from benchmarks.own_models import TARGETS, requests
+from benchmarks.side_by_side import append_row
 from recapture.base.errors import RecaptureError
 from recapture.command.options import takes
 from recapture.report.document import Inline, Table, code_span
@@ -91,6 +93,8 @@ def row_of(compared: Compared) -> list[str]:
     digits = min((part.digits for part in report.parts if part.digits is not None), default=NO_DIGITS)
     place = report.place
     where = place.name.removesuffix(".default") if place is not None else ""
+    if place is not None and place.short_dtype:
+        where += f" in {place.short_dtype}"
     return [
         compared.model,
         report.verdict,
@@ -119,6 +123,7 @@ def table(rows: dict[str, Compared]) -> str:
 @takes(sides=SideOptions)
 @click.option("--dtype")
 @click.option("--model", "names", multiple=True)
+@click.option("--models-at-once", default=1)
 @click.option("--why", is_flag=True)
 @click.option("--timeout", default=600.0)
 @click.option("--table", "table_alone", is_flag=True)
@@ -128,6 +133,7 @@ def main(
     sides: SideOptions,
     dtype: str | None,
     names: tuple[str, ...],
+    models_at_once: int,
     why: bool,
     timeout: float,
     table_alone: bool,
@@ -136,13 +142,18 @@ def main(
     if not table_alone:
         pair = two_sides(sides, TrainingOptions())
         done = read(records)
-        with SideRuns(timeout=timeout, show=click.echo) as runs, records.open("ab") as stream:
-            for name, request in chosen(names, dtype).items():
-                if name not in done:
+        waiting = [item for item in chosen(names, dtype).items() if item[0] not in done]
+
+        def work(_: int) -> None:
+            with SideRuns(timeout=timeout, show=click.echo) as runs:
+                while waiting:
+                    name, request = waiting.pop(0)
                     compared = compare_model(name, request, pair, runs, why=why)
-                    stream.write(msgspec.json.encode(compared) + b"\n")
-                    stream.flush()
+                    append_row(records, msgspec.json.encode(compared))
                     click.echo(f"{name}: {compared.seconds:.0f} s")
+
+        with ThreadPoolExecutor(models_at_once) as pool:
+            list(pool.map(work, range(models_at_once)))  # raises what a thread raised
     click.echo(table(read(records)))
 
 

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 
 import pytest
+import torch
 from command_lines import recapture
 
 from benchmarks.drift import PLANTS, compared
@@ -14,13 +15,15 @@ from recapture.machine.pins import find_release
 from recapture.tools.drift import recording
 from recapture.tools.drift.alignment import aligned, differing_places
 from recapture.tools.drift.answer import DriftReport
-from recapture.tools.drift.causes import find_first_release
-from recapture.tools.drift.drift_command import parse_setting
-from recapture.tools.drift.facts import Operator, Raised, SideReport, Step
+from recapture.tools.drift.causes import Trial, find_first_release, settings_to_try
+from recapture.tools.drift.drift_command import SideOptions, TrainingOptions, parse_setting, two_sides
+from recapture.tools.drift.facts import Operator, Part, Raised, SideReport, Step
 from recapture.tools.drift.report import to_markdown, to_page
+from recapture.tools.drift.side import SWITCHES, switched_off
 from recapture.tools.drift.training_steps import first_step_that_differs
 
 NET = """
+import random
 import torch
 
 class Net(torch.nn.Module):
@@ -38,6 +41,19 @@ class Other(Net):
 
 def fails(x):
     raise RuntimeError("never")
+
+def in_any_order(x):
+    columns = list(range(x.shape[1]))
+    random.SystemRandom().shuffle(columns)
+    return x[:, columns].sum(1)
+
+def with_one_thread(x):
+    if torch.get_num_threads() > 1:
+        raise RuntimeError("too many threads")
+    return x
+
+def in_bfloat16(x):
+    return torch.tanh(x.bfloat16() @ x.bfloat16().T)
 """
 
 
@@ -225,6 +241,78 @@ import torch
 def scale(x):
     return x * float((np.float32(0.1) * 3.0 - 0.3) * 1e8)  # float64 before numpy 2, float32 since
 """
+
+
+@pytest.mark.slow
+def test_a_side_that_rounds_otherwise_in_each_call_is_compared_and_named(net, capsys):
+    words = ("--input", "64x4096", "--setting", "threads=1,2")
+    assert recapture("drift", f"{net}:in_any_order", *words) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "threads=1 gives other bits in each call, within rounding." in text
+    assert "nothing can be compared" not in text
+
+
+@pytest.mark.slow
+def test_an_exception_of_one_side_is_told_with_its_message(net, capsys):
+    assert recapture("drift", f"{net}:with_one_thread", "--input", "4", "--setting", "threads=1,2") == 0
+    assert "threads=2: RuntimeError: too many threads" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_first_place_that_computes_in_few_bits_is_told_with_its_dtype(net, capsys):
+    settings = ("--setting", "onednn=on,off", "--why", "--json")
+    assert recapture("drift", f"{net}:in_bfloat16", "--input", "64x512", *settings) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "rounding"
+    assert document["causes"] == ["oneDNN"]
+    assert ", in bfloat16, because of oneDNN" in document["sentence"]
+
+
+def sides_on(old, new, digits, *trials):
+    """Return a report of two devices whose only part agrees to some digits, with trials: a name and its digits."""
+    about = tuple(SideReport(torch="2.11.0", settings={"device": device}) for device in (old, new))
+    return DriftReport(
+        target="net.py:Net",
+        sides=("cpu", "cuda"),
+        about=about,
+        parts=(Part(name="result", verdict="rounding", digits=digits),),
+        trials=tuple(Trial(name=name, kind="setting", verdict="rounding", digits=more) for name, more in trials),
+    )
+
+
+def test_what_makes_most_of_the_difference_is_named_though_rounding_is_left_without_it():
+    report = sides_on("cpu", "NVIDIA H200", 2.1, ("TF32", 5.8), ("cuDNN", 2.4))
+    assert report.causes == ("TF32",)
+    assert "without TF32: rounding, 5.8 digits agree" in to_markdown(report)
+    alike = sides_on("cpu", "NVIDIA H200", 5.5, ("TF32", 5.8), ("cuDNN", 5.4))
+    assert alike.causes == ("the device (cpu → NVIDIA H200)",)
+
+
+def test_a_gpu_is_tried_without_tf32_cudnn_and_short_sums_and_a_cpu_without_its_own_kernels():
+    names = [name for name, _, _ in settings_to_try({"cpu", "cuda"})]
+    assert names == ["TF32", "cuDNN", "sums of bfloat16 and float16 in fewer bits"]
+    assert "oneDNN" in [name for name, _, _ in settings_to_try({"cpu"})]
+    for _, _, without in (*settings_to_try({"cuda"}), *settings_to_try({"cpu"})):
+        assert set(without) <= set(SWITCHES)
+
+
+def test_libraries_are_switched_off_until_the_context_ends():
+    before = torch.backends.cudnn.enabled, torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    with switched_off(("cuDNN", "reduced sums", "oneDNN")):
+        assert not torch.backends.cudnn.enabled
+        assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+        assert not torch.backends.mkldnn.enabled
+    after = torch.backends.cudnn.enabled, torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    assert before == after
+    assert torch.backends.mkldnn.enabled
+
+
+def test_tf32_is_switched_off_by_a_variable_that_a_target_cannot_change():
+    options = SideOptions(settings=("tf32=on,off", "cudnn=off"), devices="cuda")
+    old, new = two_sides(options, TrainingOptions())
+    assert (old.name, new.name) == ("tf32=on", "tf32=off")
+    assert (old.variables, new.variables) == ({}, {"NVIDIA_TF32_OVERRIDE": "0"})
+    assert old.without == new.without == ("cuDNN",)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from recapture.base.text import plural
 from recapture.cases.compilers import EAGER
 from recapture.tools.drift.alignment import Layer, Place, differing_places, layers
 from recapture.tools.drift.causes import (
+    Agreement,
     FirstRelease,
     Trial,
     better,
@@ -49,6 +50,9 @@ MOST_PLACES = 10
 
 SHORT_DTYPES = {"bfloat16": 2.4, "float16": 3.3, "float8_e4m3fn": 1.2, "float8_e5m2": 0.9}
 """Dtypes of few bits, and the decimal digits that their numbers have."""
+
+MANY_DIGITS = 2.0
+"""Digits by which two sides agree better if what was switched off makes most of the difference."""
 
 MOST_NAMES = 3
 """Number of operators of one side that are named."""
@@ -120,15 +124,17 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
         return worst(tuple(part.verdict for part in self.parts))
 
     @property
-    def raised_in_training(self) -> list[tuple[str, Raised]]:
-        """The exceptions that ended a training, with the name of the side."""
+    def raised(self) -> list[tuple[str, Raised]]:
+        """The exceptions of the sides, with their names, if they ended a training, or one side alone raises so."""
+        if not self.steps and self.verdict != "refuses":
+            return []
         named = zip(self.sides, self.about, strict=True)
-        return [(name, side.raised) for name, side in named if side.raised is not None and side.raised.step is not None]
+        return [(name, side.raised) for name, side in named if side.raised is not None]
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """What makes the difference: a package or setting that does so when it is exchanged, or else torch itself."""
-        guilty = [trial.name for trial in self.trials if trial.verdict and better(trial.verdict, self.verdict)]
+        """What makes the difference: packages or settings without which the sides agree better, or else torch."""
+        guilty = [trial.name for trial in self.trials if self._agrees_better(trial)]
         if guilty or not self.trials:
             return tuple(guilty)
         releases, devices = [side.torch for side in self.about], [side.settings.get("device") for side in self.about]
@@ -136,12 +142,22 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
             return (f"torch itself ({' → '.join(releases)})",)
         return (f"the device ({devices[0]} → {devices[1]})",) if devices[0] != devices[1] else ()
 
+    def _agrees_better(self, trial: Trial) -> bool:
+        if trial.verdict != self.verdict:
+            return trial.verdict is not None and better(trial.verdict, self.verdict)
+        return trial.digits is not None and self.digits is not None and trial.digits - self.digits >= MANY_DIGITS
+
+    @property
+    def digits(self) -> float | None:
+        """The fewest decimal digits to which a part agrees; None if no part can be compared by them."""
+        return _fewest_digits(self.parts)
+
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
         between = f"{self.sides[0]} → {self.sides[1]}"
         if self.steps:
-            raised = self.raised_in_training
+            raised = self.raised
             finished = min([self.steps, *((error.step or 1) - 1 for _, error in raised)])
             errors = "".join(f"; {name} raises {error.type} in step {error.step}" for name, error in raised)
             return f"{self.target}, {between}: {_training_words(self.training, finished)}{self._why}{errors}"
@@ -242,14 +258,14 @@ class Drift:
             report = self._with_step(report, self.training, runs, before)
         return self._with_causes(report, runs, before) if self.why else report
 
-    def _verdict(self, runs: SideRuns, old: SideOf | Path, new: SideOf) -> Verdict:
+    def _agreement(self, runs: SideRuns, old: SideOf | Path, new: SideOf) -> Agreement:
         """Compare two sides without recording operators; the old one may be a folder with what it gave."""
         before = old if isinstance(old, Path) else runs.folder()
         first = read_report(before) if isinstance(old, Path) else runs.run(old, self.task(old, before, record=False))
         second = runs.run(new, self.task(new, runs.folder(), other=str(before), record=False))
         if self.training is not None:
-            return training_verdict(first_step_that_differs(first.steps, second.steps))
-        return worst(tuple(part.verdict for part in second.parts))
+            return Agreement(training_verdict(first_step_that_differs(first.steps, second.steps)), None)
+        return Agreement(worst(tuple(part.verdict for part in second.parts)), _fewest_digits(second.parts))
 
     def _with_place(self, report: DriftReport, runs: SideRuns, before: Path, after: Path) -> DriftReport:
         """Add the first place, how it differs, and whether it alone explains the end."""
@@ -309,11 +325,9 @@ class Drift:
 
     def _with_causes(self, report: DriftReport, runs: SideRuns, before: Path) -> DriftReport:
         """Add what makes the difference, and the release that has it first."""
-        if self.old.device != self.new.device and report.verdict == "rounding":
-            return report  # no setting makes the kernels of two devices round alike
 
-        def compare(old: SideOf, new: SideOf) -> Verdict:
-            return self._verdict(runs, before if old == self.old else old, new)
+        def compare(old: SideOf, new: SideOf) -> Agreement:
+            return self._agreement(runs, before if old == self.old else old, new)
 
         trials = tuple(try_causes(self.old, self.new, report.about, compare))
         report = msgspec.structs.replace(report, trials=trials)
@@ -324,7 +338,7 @@ class Drift:
         present = between if self.make_environments else runs.environments_here(between)
 
         def differs(image: Image) -> bool:
-            verdict = self._verdict(runs, before, dataclasses.replace(self.new, name=image.torch, image=image))
+            verdict, _ = self._agreement(runs, before, dataclasses.replace(self.new, name=image.torch, image=image))
             return not better(verdict, report.verdict)
 
         return msgspec.structs.replace(report, release=find_first_release(old, new, present, differs))
@@ -340,9 +354,13 @@ def _unlike(old: dict[str, str], new: dict[str, str]) -> tuple[str, ...]:
     return tuple(name for name in old if name in new and old[name] != new[name])
 
 
+def _fewest_digits(parts: tuple[Part, ...]) -> float | None:
+    return min((part.digits for part in parts if part.digits is not None), default=None)
+
+
 def _amplified(report: DriftReport, place: FirstPlace) -> float | None:
     """Return how many digits are lost between the first place and the results."""
-    end = min((part.digits for part in report.parts if part.digits is not None), default=None)
+    end = report.digits
     if end is None or place.difference is None or place.difference.digits is None:
         return None
     return max(0.0, round(place.difference.digits - end, 1))

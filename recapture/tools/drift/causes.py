@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -21,20 +21,30 @@ from recapture.tools.drift.sides import Overlay, SideOf
 REASON = 160
 """Characters of the reason why something could not be tried."""
 
-Compare = Callable[[SideOf, SideOf], Verdict]
-"""Compares two sides anew and returns the worst verdict."""
+
+class Agreement(NamedTuple):
+    """How two sides compare: the worst verdict of all parts, and the fewest digits to which one agrees, if known."""
+
+    verdict: Verdict
+    digits: float | None
+
+
+Compare = Callable[[SideOf, SideOf], Agreement]
+"""Compares two sides anew."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """The sides compared again with one thing changed.
 
     `kind` is ``package`` where the new side had the old side's version, and ``setting`` where both sides had a kernel
-    switched off. `verdict` is how the sides then compare; None where `problem` says why that could not be tried.
+    switched off. `verdict` and `digits` are how the sides then compare; None where `problem` says why that could not be
+    tried, and where the parts cannot be compared by digits.
     """
 
     name: str
     kind: Literal["package", "setting"]
     verdict: Verdict | None = None
+    digits: float | None = None
     problem: str = ""
 
 
@@ -76,7 +86,8 @@ def try_causes(old: SideOf, new: SideOf, about: tuple[SideReport, SideReport], c
 
 def _trial(name: str, kind: Literal["package", "setting"], compare: Compare, old: SideOf, new: SideOf) -> Trial:
     try:
-        return Trial(name=name, kind=kind, verdict=compare(old, new))
+        verdict, digits = compare(old, new)
+        return Trial(name=name, kind=kind, verdict=verdict, digits=digits)
     except RecaptureError as error:  # as a package that this release of torch cannot use
         return Trial(name=name, kind=kind, problem=shorten(str(error), REASON))
 

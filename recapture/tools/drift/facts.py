@@ -158,9 +158,9 @@ class SideReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `problem` is why there is nothing else: one line for the user. `packages` are those that were imported. `initial`
     and `streams` are hashes of the initial weights and of random numbers under a fixed seed, by name. `stable` is False
-    if two calls of this side differ. `digests` are hashes of what it gave; `parts` compare that with the other side.
-    `spread` says to how many digits results agree when noise of rounding size is put into each operator. `operator` is
-    the comparison of the operator that was kept.
+    if two calls of this side differ beyond rounding, `repeats` if they have other bits at all. `digests` are hashes of
+    what it gave; `parts` compare that with the other side. `spread` says to how many digits results agree when noise of
+    rounding size is put into each operator. `operator` is the comparison of the operator that was kept.
     """
 
     problem: str = ""
@@ -170,6 +170,7 @@ class SideReport(msgspec.Struct, frozen=True, kw_only=True):
     raised: Raised | None = None
     gradients: bool = True
     stable: bool = True
+    repeats: bool = True
     initial: dict[str, str] = {}
     streams: dict[str, str] = {}
     digests: dict[str, str] = {}

@@ -11,7 +11,7 @@ from recapture.report.document import Block, Heading, Inline, Item, Items, Parag
 from recapture.report.html_writer import to_html
 from recapture.report.markdown_writer import to_markdown as markdown
 from recapture.tools.drift.answer import SHORT_DTYPES, DriftReport, FirstPlace
-from recapture.tools.drift.facts import SAME_BITS, VERDICTS, Part, SideReport
+from recapture.tools.drift.facts import SAME_BITS, VERDICTS, Part, Raised, SideReport
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +79,7 @@ def _blocks(report: DriftReport) -> Iterator[Block]:
     unstable = [name for name, side in zip(report.sides, report.about, strict=True) if not side.stable]
     if unstable:
         yield Paragraph(f"{' and '.join(unstable)} gave something else when called again: nothing can be compared.")
+    yield from _unequal_calls(report)
     parts = _worst_first(report)
     if parts:
         yield Table(
@@ -99,15 +100,26 @@ def _blocks(report: DriftReport) -> Iterator[Block]:
     if report.training is not None:
         difference = report.training
         yield Items([Item(f"loss at step {difference.step}: {difference.old or '–'} → {difference.new or '–'}")])
-    if raised := report.raised_in_training:
-        lines = [f"{name}, step {error.step}: {error.type}: {error.message}".rstrip(": ") for name, error in raised]
-        yield Items([Item(line) for line in lines])
+    if report.raised:
+        yield Items([Item(_exception_line(name, error)) for name, error in report.raised])
     if lines := list(_cause_lines(report)):
         yield Heading("Because of what")
         yield Items([Item(line) for line in lines])
     if lines := list(_about_lines(report)):
         yield Heading("What else differs")
         yield Items([Item(line) for line in lines])
+
+
+def _exception_line(name: str, error: Raised) -> str:
+    step = "" if error.step is None else f", step {error.step}"
+    return f"{name}{step}: {error.type}: {error.message}".rstrip(": ")
+
+
+def _unequal_calls(report: DriftReport) -> Iterator[Block]:
+    """Say which sides give other bits in each call: kernels that add in the order in which threads finish."""
+    for name, side in zip(report.sides, report.about, strict=True):
+        if side.stable and not side.repeats:
+            yield Paragraph(f"{name} gives other bits in each call, within rounding.")
 
 
 def _worst_first(report: DriftReport) -> list[Part]:
@@ -157,7 +169,8 @@ def _place_lines(report: DriftReport, place: FirstPlace) -> Iterator[str]:
 def _cause_lines(report: DriftReport) -> Iterator[str]:
     for trial in report.trials:
         change = "with the old version of" if trial.kind == "package" else "without"
-        yield f"{change} {trial.name}: {trial.verdict or f'not tried: {trial.problem}'}"
+        digits = "" if trial.digits is None or trial.verdict == SAME_BITS else f", {trial.digits:.1f} digits agree"
+        yield f"{change} {trial.name}: {trial.verdict or f'not tried: {trial.problem}'}{digits}"
     release = report.release
     if release is not None:
         yield f"the first release that differs is {release.first}; {release.last} does not"

@@ -180,14 +180,16 @@ def examine(task: Task, rank: int = 0) -> SideReport:
             if any(part.verdict not in WITHOUT_NUMBERS for part in parts):
                 spread = _spread(stored.comparable(first), eager)
     raised = first.raised or first.backward
+    digests = _digests(first)
     return SideReport(
         **_about(task.device),
         raised=None if raised is None else Raised(raised.type, _line(raised.message)),
         gradients=side.gradients,
-        stable=_agree(first, again),
+        stable=_agree(first, again, eager),
+        repeats=digests == _digests(again),
         initial=side.initial,
         streams=streams,
-        digests={name: digest_of(leaf).bits for name, leaf in stored.leaves_of(stored.as_stored(first)).items()},
+        digests=digests,
         parts=parts,
         spread=spread,
     )
@@ -204,7 +206,9 @@ def switched_off(names: tuple[str, ...]) -> contextlib.ExitStack:
 def _without_onednn(stack: contextlib.ExitStack) -> None:
     import torch
 
-    stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+    # Not flags(): it also sets what an Intel GPU would need, and warns that there is none.
+    before = torch.backends.mkldnn.set_flags(False)
+    stack.callback(torch.backends.mkldnn.set_flags, before[0])
 
 
 def _without_cudnn(stack: contextlib.ExitStack) -> None:
@@ -397,9 +401,15 @@ def _spread(first: Observation, eager: Eager) -> float | None:
     return min(digits, default=None)
 
 
-def _agree(first: Observation, again: Observation) -> bool:
+def _digests(observation: Observation) -> dict[str, str]:
+    return {name: digest_of(leaf).bits for name, leaf in stored.leaves_of(stored.as_stored(observation)).items()}
+
+
+def _agree(first: Observation, again: Observation, eager: Eager) -> bool:
+    """Whether two calls of this side give the same, but for rounding."""
     plain = [stored.as_stored(observation) for observation in (first, again)]
-    return not compare(*plain, rules=Rules(show_values=False)).differences
+    sample = cache(partial(_sample, plain[0], eager))
+    return not compare(*plain, sample=sample, rules=Rules(show_values=False)).differences
 
 
 def _trained(task: Task, training: Training, side: Side, streams: dict[str, str], rank: int) -> SideReport:

@@ -1,8 +1,6 @@
 """Whether two sides of a user's code give the same numbers, where they first differ, and whether rounding explains it."""
 
 import json
-import multiprocessing
-import os
 
 import pytest
 import torch
@@ -438,29 +436,45 @@ def test_bad_input_is_one_line_and_exit_status_2(words, line, net, tmp_path, mon
     assert line in error_line
 
 
-def test_a_checksum_sees_every_bit_and_is_the_same_on_one_core_and_on_two(monkeypatch):
-    def text(data):
-        checksum = recording.Checksum("float32(3,)")
-        checksum.update(bytearray(data))
-        return checksum.text
-
-    data = bytes(range(256)) * 16
-    changed = {text(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]) for place in range(0, len(data), 97)}
-    assert len(changed | {text(data)}) == len(range(0, len(data), 97)) + 1
-    on_one_core = text(data)
-    monkeypatch.setattr(recording, "LARGE", 1)
-    assert text(data) == on_one_core
-    assert recording.Checksum("float32(3,)").text != recording.Checksum("int32(3,)").text
+def checksum(tensor):
+    """Return the checksum that the recording of operators takes of a tensor."""
+    return recording.Watch().hash_of(tensor)
 
 
-def test_a_fork_takes_checksums_with_a_thread_of_its_own():
-    def text():
-        checksum = recording.Checksum("")
-        checksum.update(bytearray(recording.LARGE))
-        return checksum.text
+@pytest.mark.parametrize("elements", [1000, 200_000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64])
+def test_a_checksum_sees_a_change_at_each_place(elements, dtype):
+    torch.manual_seed(0)
+    tensor = torch.randn(elements * 8 // dtype.itemsize).to(dtype)
+    checksums = {checksum(tensor.clone())}
+    places = range(0, len(tensor), len(tensor) // 50)
+    for place in (*places, len(tensor) - 1):
+        changed = tensor.clone()
+        changed[place] = ~changed[place] if dtype == torch.bool else changed[place] * 1.01
+        checksums.add(checksum(changed))
+    assert len(checksums) == 1 + len(places) + 1
 
-    expected = text()  # starts the thread here
-    child = multiprocessing.get_context("fork").Process(target=lambda: os._exit(text() != expected))
-    child.start()
-    child.join(20)
-    assert child.exitcode == 0
+
+def test_a_checksum_sees_elements_that_were_exchanged():
+    torch.manual_seed(0)
+    tensor = torch.randn(1 << 18)
+    one_hot = torch.eye(1024)
+    for base, order in ((tensor, torch.randperm(1 << 18)), (one_hot, torch.randperm(1024)), (tensor, [1, 0])):
+        exchanged = base.clone()
+        exchanged[: len(order)] = base[order]
+        assert checksum(exchanged) != checksum(base)
+    for first, second in ((0, 2), (5, 9), (17, 1023)):  # two rows of a one-hot matrix
+        exchanged = one_hot.clone()
+        exchanged[[first, second]] = one_hot[[second, first]]
+        assert checksum(exchanged) != checksum(one_hot)
+
+
+def test_a_checksum_is_of_elements_dtype_and_shape_and_not_of_the_place_in_memory():
+    tensor = torch.randn((1 << 18) + 3)
+    for start in range(3):
+        part = tensor[start : start + (1 << 18)]
+        assert checksum(part) == checksum(part.clone())
+    square = torch.randn(600, 600)
+    assert checksum(square.T) == checksum(square.T.contiguous()) != checksum(square)
+    assert checksum(square) != checksum(square.view(360_000)) != checksum(square.view(torch.int32).view(360_000))
+    assert checksum(torch.eye(4).to_sparse()) == checksum(torch.ones(4, 4).to_sparse())  # no dense elements: its form

@@ -178,7 +178,7 @@ class SideReport(msgspec.Struct, frozen=True, kw_only=True):
     spread: float | None = None
     operator: OperatorDifference | None = None
     steps: tuple[Step, ...] = ()
-    version: Literal[2] = 2
+    version: Literal[3] = 3
 
 
 def worst(verdicts: tuple[Verdict, ...]) -> Verdict:

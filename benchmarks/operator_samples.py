@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.plain_check import CAPTURES, check_isolated, warm_up
+from recapture.base.errors import RecaptureError
 from recapture.machine.hardware import cores
 from recapture.records.record import Record
 from recapture.records.verdicts import FAILING, RIGHT, SILENTLY_WRONG
@@ -172,4 +173,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except RecaptureError as error:
+        print(f"operator_samples: {error}", file=sys.stderr)
+        sys.exit(2)

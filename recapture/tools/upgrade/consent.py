@@ -1,4 +1,4 @@
-"""Asks before a search installs environments of gigabytes, and says which, how many and where."""
+"""Says which environments of gigabytes a search installs, how many and where, and asks before it does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from recapture.base.errors import UsageError
 from recapture.base.text import plural, shorten
+from recapture.command.output import echo_error
 from recapture.images.environments import environments_folder
 
 LONGEST = 400
@@ -18,16 +19,19 @@ LONGEST = 400
 
 
 def agree_to_install(absent: Sequence[str], tried: int, *, yes: bool, mixtures: bool = False) -> None:
-    """Ask whether environments may be installed, unless `yes` says so or none is absent.
+    """Say which environments are installed, and ask whether they may be, unless `yes` says so.
 
     `absent` are the names of those that the search may need and that are not there, and `tried` is how many
     environments it tries in all. With `mixtures`, environments with exchanged packages may follow.
 
     Raises UsageError if the answer is no, and where no terminal can be asked.
     """
-    if yes or not absent:
+    if not absent:
         return
     line = what_is_installed(absent, tried, mixtures=mixtures)
+    if yes:
+        echo_error(f"recapture: {line}")
+        return
     if not sys.stdin.isatty():
         raise UsageError(f"{line}; to install without being asked, give --yes")
     if not click.confirm(f"recapture: {line}. Install?", err=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import os
 import platform
 import sys
@@ -56,6 +57,7 @@ from recapture.tools.drift.ranks import other_ranks
 from recapture.tools.drift.recording import Watch, compare_operators, digits_between
 from recapture.tools.drift.training import train
 from recapture.torch_api.compat import device_works, installed_torch, seed_everything
+from recapture.torch_api.kept_builds import keep_builds, take_folder
 
 MESSAGE = 300
 """Characters of an exception's message."""
@@ -456,13 +458,26 @@ def main(path: Path, rank: int = 0) -> None:
             write_atomically(Path(task.folder) / REPORT, msgspec.json.encode(report))
 
 
+@cache
+def prepare_compiling() -> None:
+    """Import what compilers need, and let this process and its forks use what earlier runs built."""
+    for name in ("torch._dynamo", "torch._inductor.compile_fx"):
+        with contextlib.suppress(Exception):  # an older release
+            importlib.import_module(name)
+    keep_builds()
+
+
 def serve() -> None:
     """Carry out the tasks that standard input names, each in a fork; write a line when one is done.
 
-    Torch is imported once, which takes longer than most tasks. Nothing is computed before a fork.
+    Torch, which takes longer to import than most tasks do, is imported once, and so is what compilers need. Nothing is
+    computed before a fork.
     """
+    take_folder()
     for line in sys.stdin:
         request = Path(line.rstrip("\n"))
+        if msgspec.json.decode(request.read_bytes(), type=Task).compiler != EAGER:
+            prepare_compiling()
         child = os.fork()
         if child == 0:
             sys.stdin.close()

@@ -25,7 +25,10 @@ from recapture.images.environments import Environments, environments_folder, siz
 from recapture.images.interpreter import Interpreter
 from recapture.images.overlay import make_overlay, overlaid
 from recapture.images.requirements import Requirements
+from recapture.pool.kept_folder import builds_limit, kept_folder
 from recapture.tools.drift.facts import ERRORS, OPERATORS, REPORT, REQUEST, Operator, SideReport, Task
+from recapture.torch_api.kept_builds import VARIABLE as KEPT_BUILDS
+from recapture.torch_api.kept_builds import prune
 
 if TYPE_CHECKING:
     from recapture.machine.pins import Image
@@ -155,10 +158,12 @@ class SideRuns:
         self._interpreters: dict[tuple[object, ...], Interpreter] = {}
         self._servers: dict[tuple[object, ...], Server] = {}
         self._number = 0
+        self._kept: Path | None = None
 
     def __enter__(self) -> SideRuns:
         with contextlib.ExitStack() as stack:
             self.root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="recapture-drift-")))
+            stack.callback(self._prune_builds)
             self._stack = stack.pop_all()
         return self
 
@@ -184,7 +189,7 @@ class SideRuns:
         folder = Path(task.folder)
         (folder / REQUEST).write_bytes(msgspec.json.encode(task))
         interpreter = self._interpreter(side)
-        variables = {**interpreter.variables, **side.variables}
+        variables = {**interpreter.variables, **self._for_compiling(side), **side.variables}
         key = (interpreter.python, tuple(sorted(variables.items())))
         if key not in self._servers:
             try:
@@ -203,6 +208,18 @@ class SideRuns:
         if report.problem:
             raise UsageError(f"{side.name}: {report.problem}")
         return report
+
+    def _for_compiling(self, side: SideOf) -> dict[str, str]:
+        """Return environment variables that let a compiler use builds of earlier runs, and no graphs of theirs."""
+        if side.compiler == EAGER:
+            return {}
+        self._kept = self._kept or kept_folder()[0]
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(self.root / "compiled" / "inductor")}
+        return variables if self._kept is None else {**variables, KEPT_BUILDS: str(self._kept)}
+
+    def _prune_builds(self) -> None:
+        if self._kept is not None:
+            prune(self._kept, builds_limit())
 
     def environments_here(self, images: Iterable[Image]) -> list[Image]:
         """Return the images whose environments are there, so that they need not be made."""

@@ -22,7 +22,7 @@ import msgspec
 
 from benchmarks.own_models import TARGETS, requests
 from benchmarks.side_by_side import append_row
-from recapture.base.errors import RecaptureError
+from recapture.base.errors import RecaptureError, UsageError
 from recapture.command.options import takes
 from recapture.report.document import Inline, Table, code_span
 from recapture.report.markdown_writer import table_markdown
@@ -140,7 +140,10 @@ def main(
 ) -> None:
     """Run what the file of records lacks, and print the table."""
     if not table_alone:
-        pair = two_sides(sides, TrainingOptions())
+        try:
+            pair = two_sides(sides, TrainingOptions())
+        except UsageError as error:
+            raise click.UsageError(str(error)) from None
         done = read(records)
         waiting = [item for item in chosen(names, dtype).items() if item[0] not in done]
 

@@ -6,7 +6,8 @@ import torch
 from click.testing import CliRunner
 
 from benchmarks.drift_models import Compared, chosen, main, table
-from benchmarks.own_model_targets import bfloat16_squeezenet1_1
+from benchmarks.own_models import TARGETS
+from recapture.cases.own_code import OwnCode
 from recapture.tools.drift.answer import DriftReport, FirstPlace
 from recapture.tools.drift.causes import Trial
 from recapture.tools.drift.facts import Operator, Part, SideReport
@@ -32,7 +33,7 @@ def test_models_are_chosen_by_name_and_those_of_images_get_a_dtype():
 
 @pytest.mark.slow
 def test_the_target_of_a_dtype_has_all_its_weights_in_it():
-    model = bfloat16_squeezenet1_1()
+    model = OwnCode(place=TARGETS, name="bfloat16_squeezenet1_1").load()
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
 
 

@@ -293,3 +293,53 @@ def test_records_have_the_same_bytes_without_kept_builds_with_the_first_and_with
     assert records[0].count(b"\n") == len(SELECTION) * len(compilers)
     assert list((tmp_path / "kept" / "compiled").iterdir())
     shutil.rmtree(tmp_path / "kept")
+
+
+HEADER = """
+#pragma once
+#include <algorithm>
+#include <vector>
+inline int twice(int x) { return 2 * x; }
+"""
+
+KERNEL = '\n#include "HOME/cache/prefix.h"\nint kernel(int x) { std::vector<int> v(x); return twice(v.size()); }\n'
+
+
+def compiled(run, *options):
+    """Build a kernel with the compiler; return its bytes, without the folder of the run."""
+    run.write("prefix.h", HEADER)
+    source = run.write("kernel.cpp", KERNEL)
+    target = source.with_suffix(".so")
+    command = ["g++", str(source), "-shared", "-fPIC", "-O2", *options, "-lgomp", "-o", str(target)]
+    run.kept.build(" ".join(command), lambda: subprocess.run(command, check=True))
+    return target.read_bytes().replace(str(run.home).encode(), b"")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+def test_the_header_with_which_a_source_begins_is_precompiled_once_and_changes_no_byte(runs, tmp_path):
+    first, second = runs
+    with_header = compiled(first)
+    precompiled = first.home / "cache" / "prefix.h.gch"
+    assert precompiled.stat().st_size > 100_000
+    moment = precompiled.stat().st_mtime_ns
+    first.write("kernel.cpp", KERNEL + "int other();\n")
+    compiled(first, "-DMORE")
+    assert precompiled.stat().st_mtime_ns == moment
+    assert compiled(second, "-DOTHER") == with_header.replace(b"recapture-0", b"recapture-1")
+    plain = tmp_path / "plain" / "cache"
+    plain.mkdir(parents=True)
+    (plain / "prefix.h").write_text(HEADER)
+    (plain / "kernel.cpp").write_text(KERNEL.replace("HOME", str(plain.parent)))
+    command = ["g++", plain / "kernel.cpp", "-shared", "-fPIC", "-O2", "-lgomp", "-o", plain / "kernel.so"]
+    subprocess.run(command, check=True)
+    assert (plain / "kernel.so").read_bytes().replace(str(plain.parent).encode(), b"") == with_header
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+def test_a_header_that_cannot_be_precompiled_is_tried_once_and_the_build_goes_on(runs):
+    run = runs[0]
+    run.write("prefix.h", "#error never\n")
+    reused, text = run.build(run.write("kernel.cpp", '#include "HOME/cache/prefix.h"\n'))
+    assert not reused
+    assert text.startswith("object of")
+    assert not list((run.home / "cache").glob("*.gch"))

@@ -39,6 +39,9 @@ SEARCHED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "GC
 INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"](/[^>"\n]+)[>"]', re.MULTILINE)
 """An include of a file by its whole path: the run's own headers are included in this way on older releases."""
 
+FIRST_INCLUDE = re.compile(rb'\A\s*#\s*include\s*"(/[^"\n]+\.h)"')
+"""The include with which a source begins: a compiler looks for a precompiled header there alone."""
+
 OTHER_FILES = re.compile(rb"\bincbin\b|#\s*embed\b")
 """What makes a source read files that are not among the known ones."""
 
@@ -47,6 +50,9 @@ DIGEST = 32
 
 STAND_IN = b"/the-folder-of-a-run-of-recapture"
 """What stands for the folder of a run in a kept file, repeated and cut to the same length."""
+
+PRECOMPILING = 120.0
+"""Seconds in which a header is precompiled, or is not."""
 
 MARK = b"\0the folder of this run\0"
 """What stands for the folder of a run, which has another name in each run, in a hash."""
@@ -74,6 +80,8 @@ class KeptBuilds:
         except Exception as error:  # the compiler itself shows what is wrong
             logging.getLogger(__name__).debug("kept build: %r", error)
             key = None
+        if key is not None:
+            self._precompile(words)
         usual()
         if key is not None and target is not None:
             with contextlib.suppress(OSError):  # a full disk
@@ -89,6 +97,34 @@ class KeptBuilds:
         """Note that the answer to a question is yes."""
         with contextlib.suppress(OSError):
             self._keep(_hash([question.encode()]), b"yes")
+
+    def _precompile(self, words: list[str]) -> None:
+        """Precompile the header of the run with which a source begins, which takes half of the time of most builds.
+
+        Releases from 2.7 on do this themselves. The compiler finds the result beside the header, and builds the same as
+        without it. One process does it; others do not wait.
+        """
+        sources = [word for word in words if word.endswith(".cpp") and word.startswith(self.home)]
+        begin = FIRST_INCLUDE.match(Path(sources[0]).read_bytes()) if len(sources) == 1 else None
+        header = "" if begin is None else os.fsdecode(begin[1])
+        target = Path(f"{header}.gch")
+        if not header.startswith(self.home) or target.exists():
+            return
+        command = [word for word in words if word not in ("-shared", "-c") and not word.startswith(("-l", "-L"))]
+        at = command.index("-o") + 1
+        command[command.index(sources[0])] = header
+        with contextlib.suppress(OSError, subprocess.SubprocessError), _claimed(Path(f"{target}.claim")) as mine:
+            if not mine:
+                return
+            command[at] = str(target)
+            key = self.key(command, target)
+            if key is None or self._restore(key, target):
+                return
+            unfinished = command[at] = f"{target}.new"
+            command[1:1] = ["-x", "c++-header"]
+            subprocess.run(command, check=True, capture_output=True, timeout=PRECOMPILING)
+            os.replace(unfinished, target)  # noqa: PTH105
+            self._keep(key, target.read_bytes())
 
     def key(self, words: list[str], target: Path) -> str | None:
         """Return the hash of a build; None if it reads what cannot be known."""
@@ -167,6 +203,17 @@ class KeptBuilds:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key[2:]
+
+
+@contextlib.contextmanager
+def _claimed(claim: Path) -> Iterator[bool]:
+    """Yield whether this process is the first one that claims something; a claim is never given back."""
+    try:
+        claim.touch(exist_ok=False)
+    except FileExistsError:
+        yield False
+    else:
+        yield True
 
 
 def _hash(parts: list[bytes]) -> str:

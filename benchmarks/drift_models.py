@@ -90,7 +90,10 @@ def row_of(compared: Compared) -> list[str]:
         return [compared.model, f"not compared: {compared.error}", "", "", ""]
     if not all(side.stable for side in report.about):
         return [compared.model, "differs from itself when called again", "", "", ""]
-    digits = min((part.digits for part in report.parts if part.digits is not None), default=NO_DIGITS)
+    old, new = (side.raised for side in report.about)
+    if old is not None and new is not None and old.type == new.type:
+        return [compared.model, f"both raise {old.type}", "", "", ""]
+    digits = NO_DIGITS if report.digits is None else report.digits
     place = report.place
     where = place.name.removesuffix(".default") if place is not None else ""
     if place is not None and place.short_dtype:

@@ -21,6 +21,7 @@ from recapture.tools.drift.side import SWITCHES, switched_off
 from recapture.tools.drift.training_steps import first_step_that_differs
 
 NET = """
+import os
 import random
 import torch
 
@@ -49,6 +50,10 @@ def with_one_thread(x):
     if torch.get_num_threads() > 1:
         raise RuntimeError("too many threads")
     return x
+
+def with_a_fault_if_compiled(x):
+    is_wrong = torch.compiler.is_compiling() and os.environ["FAULT"] == "yes"
+    return x * 3 if is_wrong else x * 2
 
 def in_bfloat16(x):
     return torch.tanh(x.bfloat16() @ x.bfloat16().T)
@@ -248,6 +253,17 @@ def test_a_side_that_rounds_otherwise_in_each_call_is_compared_and_named(net, ca
     text = " ".join(capsys.readouterr().out.split())
     assert "threads=1 gives other bits in each call, within rounding." in text
     assert "nothing can be compared" not in text
+
+
+@pytest.mark.slow
+def test_of_two_compiled_sides_the_one_that_differs_from_its_own_eager_mode_is_named(net, capsys):
+    sides = ("--setting", "FAULT=no,yes", "--compiler", "compile:aot_eager", "--json")
+    assert recapture("drift", f"{net}:with_a_fault_if_compiled", "--input", "4", *sides) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "changed"
+    assert document["against_eager"] == ["same bits", "changed"]
+    assert document["causes"] == ["the compiled code of FAULT=yes"]
+    assert document["sentence"].endswith("because of the compiled code of FAULT=yes")
 
 
 @pytest.mark.slow

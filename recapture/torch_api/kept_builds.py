@@ -101,8 +101,8 @@ class KeptBuilds:
     def _precompile(self, words: list[str]) -> None:
         """Precompile the header of the run with which a source begins, which takes half of the time of most builds.
 
-        Newer releases than 2.6 do this themselves. The compiler finds the result beside the header, and builds the same as
-        without it. One process does it; others do not wait.
+        Newer releases than 2.6 do this themselves. The compiler finds the result beside the header, and builds the same
+        bytes as without it. One process does it; others do not wait.
         """
         sources = [word for word in words if word.endswith(".cpp") and word.startswith(self.home)]
         begin = FIRST_INCLUDE.match(Path(sources[0]).read_bytes()) if len(sources) == 1 else None

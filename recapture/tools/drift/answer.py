@@ -48,6 +48,9 @@ MOST_PLACES = 10
 """Number of places that are listed besides the first."""
 
 
+BEYOND_ROUNDING = ("changed", "form", "refuses")
+"""Verdicts that rounding does not explain."""
+
 SHORT_DTYPES = {"bfloat16": 2.4, "float16": 3.3, "float8_e4m3fn": 1.2, "float8_e5m2": 0.9}
 """Dtypes of few bits, and the decimal digits that their numbers have."""
 
@@ -98,6 +101,7 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `streams` and `initial` name random numbers and initial weights that differ under the same seed. `trials` compare
     the sides with one thing changed. `amplified` is how many digits are lost between the first place and the end.
+    `against_eager` compares each of two compiled sides with eager mode of its own, if they differ beyond rounding.
     """
 
     target: str
@@ -112,6 +116,7 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
     amplified: float | None = None
     trials: tuple[Trial, ...] = ()
     release: FirstRelease | None = None
+    against_eager: tuple[Verdict, ...] = ()
     training: StepDifference | None = None
     steps: int = 0
     version: Literal[1] = 1
@@ -134,6 +139,11 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def causes(self) -> tuple[str, ...]:
         """What makes the difference: packages or settings without which the sides agree better, or else torch."""
+        wrong = [
+            name for name, verdict in zip(self.sides, self.against_eager, strict=False) if verdict in BEYOND_ROUNDING
+        ]
+        if len(wrong) == 1:
+            return (f"the compiled code of {wrong[0]}",)
         guilty = [trial.name for trial in self.trials if self._agrees_better(trial)]
         if guilty or not self.trials:
             return tuple(guilty)
@@ -254,6 +264,7 @@ class Drift:
             return report
         if self.training is None:
             report = self._with_place(report, runs, before, after)
+            report = self._with_eager(report, runs, before)
         else:
             report = self._with_step(report, self.training, runs, before)
         return self._with_causes(report, runs, before) if self.why else report
@@ -288,6 +299,19 @@ class Drift:
         return msgspec.structs.replace(
             report, place=place, layers=tuple(picture), marked=marked, amplified=_amplified(report, place)
         )
+
+    def _with_eager(self, report: DriftReport, runs: SideRuns, before: Path) -> DriftReport:
+        """Compare each of two compiled sides with eager mode of its own: the one that differs is at fault."""
+        both_compiled = EAGER not in (self.old.compiler, self.new.compiler)
+        if report.verdict not in BEYOND_ROUNDING or not both_compiled or self.old.stored is not None:
+            return report
+        verdicts = []
+        for side in (self.old, self.new):
+            eager, folder = dataclasses.replace(side, name=f"eager mode of {side.name}", compiler=EAGER), runs.folder()
+            shutil.copyfile(before / GIVEN, folder / GIVEN)
+            runs.run(eager, self.task(eager, folder, other=str(before), record=False))
+            verdicts.append(self._agreement(runs, folder, side).verdict)
+        return msgspec.structs.replace(report, against_eager=tuple(verdicts))
 
     def _with_step(self, report: DriftReport, training: Training, runs: SideRuns, before: Path) -> DriftReport:
         """Add the first place of the first step that has other bits: both sides train up to it again, watched."""

@@ -167,6 +167,8 @@ def _place_lines(report: DriftReport, place: FirstPlace) -> Iterator[str]:
 
 
 def _cause_lines(report: DriftReport) -> Iterator[str]:
+    for name, verdict in zip(report.sides, report.against_eager, strict=False):
+        yield f"{name} compared with eager mode of its own: {verdict}"
     for trial in report.trials:
         change = "with the old version of" if trial.kind == "package" else "without"
         digits = "" if trial.digits is None or trial.verdict == SAME_BITS else f", {trial.digits:.1f} digits agree"

@@ -26,6 +26,7 @@ from recapture.tools.drift.facts import (
     GIVEN,
     KEPT,
     OBSERVED,
+    REFUSES,
     SAME_BITS,
     VERDICTS,
     Operator,
@@ -131,7 +132,7 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def raised(self) -> list[tuple[str, Raised]]:
         """The exceptions of the sides, with their names, if they ended a training, or one side alone raises so."""
-        if not self.steps and self.verdict != "refuses":
+        if not self.steps and self.verdict != REFUSES:
             return []
         named = zip(self.sides, self.about, strict=True)
         return [(name, side.raised) for name, side in named if side.raised is not None]

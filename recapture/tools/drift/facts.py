@@ -24,6 +24,9 @@ SAME_BITS: Verdict = "same bits"
 WITHOUT_NUMBERS: tuple[Verdict, ...] = ("same bits", "form", "refuses")
 """Where there are no deviations whose size could be rounding."""
 
+REFUSES: Verdict = "refuses"
+"""The verdict of a part that one side does not give, because it raises an exception."""
+
 REQUEST = "request.json"
 REPORT = "side.json"
 ERRORS = "errors.txt"

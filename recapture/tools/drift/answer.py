@@ -302,16 +302,22 @@ class Drift:
         )
 
     def _with_eager(self, report: DriftReport, runs: SideRuns, before: Path) -> DriftReport:
-        """Compare each of two compiled sides with eager mode of its own: the one that differs is at fault."""
+        """Compare each of two compiled sides with eager mode of its own: the one that differs is at fault.
+
+        Only parts in which the sides differ count: compiled code may have other forms of others.
+        """
         both_compiled = EAGER not in (self.old.compiler, self.new.compiler)
         if report.verdict not in BEYOND_ROUNDING or not both_compiled or self.old.stored is not None:
             return report
+        names = {part.name for part in report.parts if part.verdict in BEYOND_ROUNDING}
         verdicts = []
         for side in (self.old, self.new):
             eager, folder = dataclasses.replace(side, name=f"eager mode of {side.name}", compiler=EAGER), runs.folder()
             shutil.copyfile(before / GIVEN, folder / GIVEN)
             runs.run(eager, self.task(eager, folder, other=str(before), record=False))
-            verdicts.append(self._agreement(runs, folder, side).verdict)
+            compiled = runs.run(side, self.task(side, runs.folder(), other=str(folder), record=False))
+            parts = [part for part in compiled.parts if part.name in names] or compiled.parts
+            verdicts.append(worst(tuple(part.verdict for part in parts)))
         return msgspec.structs.replace(report, against_eager=tuple(verdicts))
 
     def _with_step(self, report: DriftReport, training: Training, runs: SideRuns, before: Path) -> DriftReport:

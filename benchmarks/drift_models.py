@@ -31,9 +31,6 @@ from recapture.tools.drift.answer import Drift, DriftReport
 from recapture.tools.drift.drift_command import SideOptions, TrainingOptions, two_sides
 from recapture.tools.drift.sides import SideOf, SideRuns
 
-NO_DIGITS = 99.0
-"""Stands for the digits of a model whose results cannot be compared as numbers."""
-
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """One model: what came out, or why nothing did; `seconds` is its wall time."""
@@ -93,7 +90,6 @@ def row_of(compared: Compared) -> list[str]:
     old, new = (side.raised for side in report.about)
     if old is not None and new is not None and old.type == new.type:
         return [compared.model, f"both raise {old.type}", "", "", ""]
-    digits = NO_DIGITS if report.digits is None else report.digits
     place = report.place
     where = place.name.removesuffix(".default") if place is not None else ""
     if place is not None and place.short_dtype:
@@ -101,7 +97,7 @@ def row_of(compared: Compared) -> list[str]:
     return [
         compared.model,
         report.verdict,
-        "" if report.verdict == "same bits" or digits == NO_DIGITS else f"{digits:.1f}",
+        "" if report.verdict == "same bits" or report.digits is None else f"{report.digits:.1f}",
         where,
         ", ".join(report.causes),
     ]
@@ -148,12 +144,11 @@ def main(
         except UsageError as error:
             raise click.UsageError(str(error)) from None
         done = read(records)
-        waiting = [item for item in chosen(names, dtype).items() if item[0] not in done]
+        waiting = iter([item for item in chosen(names, dtype).items() if item[0] not in done])  # threads share it
 
         def work(_: int) -> None:
             with SideRuns(timeout=timeout, show=click.echo) as runs:
-                while waiting:
-                    name, request = waiting.pop(0)
+                for name, request in waiting:
                     compared = compare_model(name, request, pair, runs, why=why)
                     append_row(records, msgspec.json.encode(compared))
                     click.echo(f"{name}: {compared.seconds:.0f} s")

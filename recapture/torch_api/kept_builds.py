@@ -77,11 +77,11 @@ class KeptBuilds:
             key = None if target is None else self.key(words, target)
             if key is not None and target is not None and self._restore(key, target):
                 return True
+            if key is not None:
+                self._precompile(words)
         except Exception as error:  # the compiler itself shows what is wrong
             logging.getLogger(__name__).debug("kept build: %r", error)
             key = None
-        if key is not None:
-            self._precompile(words)
         usual()
         if key is not None and target is not None:
             with contextlib.suppress(OSError):  # a full disk

@@ -23,6 +23,7 @@ from recapture.tools.drift.causes import (
     try_causes,
 )
 from recapture.tools.drift.facts import (
+    BEYOND_ROUNDING,
     GIVEN,
     KEPT,
     OBSERVED,
@@ -48,9 +49,6 @@ if TYPE_CHECKING:
 MOST_PLACES = 10
 """Number of places that are listed besides the first."""
 
-
-BEYOND_ROUNDING = ("changed", "form", "refuses")
-"""Verdicts that rounding does not explain."""
 
 SHORT_DTYPES = {"bfloat16": 2.4, "float16": 3.3, "float8_e4m3fn": 1.2, "float8_e5m2": 0.9}
 """Dtypes of few bits, and the decimal digits that their numbers have."""
@@ -131,7 +129,7 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def raised(self) -> list[tuple[str, Raised]]:
-        """The exceptions of the sides, with their names, if they ended a training, or one side alone raises so."""
+        """The exceptions that ended a training, or those of a call if the sides do not raise the same one, by side."""
         if not self.steps and self.verdict != REFUSES:
             return []
         named = zip(self.sides, self.about, strict=True)

@@ -25,7 +25,7 @@ from recapture.cases.target import (
 from recapture.command.options import OutputFile, console, require_torch, takes
 from recapture.command.output import echo, echo_error, print_json, write_file
 from recapture.machine.pins import Image, find_releases
-from recapture.tools.drift.facts import Training
+from recapture.tools.drift.facts import BEYOND_ROUNDING, Training
 
 if TYPE_CHECKING:
     from recapture.images.requirements import Requirements
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FOUND = 1
 """Exit status if ``--fail-on`` found something."""
 
-FAIL_ON = {"changed": ("changed", "form", "refuses"), "rounding": ("changed", "form", "refuses", "rounding")}
+FAIL_ON = {"changed": BEYOND_ROUNDING, "rounding": (*BEYOND_ROUNDING, "rounding")}
 """What each value of ``--fail-on`` looks for."""
 
 

@@ -24,6 +24,9 @@ SAME_BITS: Verdict = "same bits"
 WITHOUT_NUMBERS: tuple[Verdict, ...] = ("same bits", "form", "refuses")
 """Where there are no deviations whose size could be rounding."""
 
+BEYOND_ROUNDING: tuple[Verdict, ...] = ("changed", "form", "refuses")
+"""Verdicts that rounding does not explain."""
+
 REFUSES: Verdict = "refuses"
 """The verdict of a part that one side does not give, because it raises an exception."""
 

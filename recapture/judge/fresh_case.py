@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from recapture.judge.earlier_calls import EarlierCalls
 from recapture.judge.observe import Observation, Surroundings, call_with, observe_call
-from recapture.judge.placement import arguments
+from recapture.judge.placement import arguments, map_tensors
 from recapture.judge.reachable import Reachable
 from recapture.torch_api.compat import seed_everything
 
@@ -22,7 +22,9 @@ class FreshCase:
 
     With `roomy`, zeros are added behind every argument. With `watching`, a function that makes a context, calls are
     observed inside it, and for their values alone; without `settings`, these are not looked at. What is made before a
-    call is not observed: both sides have the same inputs and parameters, so that no noise is due there.
+    call is not observed: both sides have the same inputs and parameters, so that no noise is due there. With `precise`,
+    parameters, buffers and inputs in floating point are float64, as far as they are tensors of a module or of the
+    arguments.
     """
 
     def __init__(
@@ -33,8 +35,10 @@ class FreshCase:
         roomy: bool = False,
         watching: Callable[[], AbstractContextManager[None]] | None = None,
         settings: bool = True,
+        precise: bool = False,
     ) -> None:
         self.case = case
+        self.precise = precise
         self.watching = watching
         self.settings = settings
         self.device = device
@@ -43,6 +47,8 @@ class FreshCase:
         if case.is_module:
             seed_everything()
             self.target = case.target().to(device)
+            if precise:
+                self.target = self.target.double()
         self.reset()  # before the state is saved: what `reset` sets is where every sequence of calls begins
         self.reachable = Reachable(self.target)
         self.restore = self.reachable.save()
@@ -66,7 +72,8 @@ class FreshCase:
 
     def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
         """Wrap a factory: its tensors are placed on the device."""
-        return partial(arguments, make, self.device, roomy=self.roomy)
+        placed = partial(arguments, make, self.device, roomy=self.roomy)
+        return partial(_in_float64, placed) if self.precise else placed
 
     def call(
         self,
@@ -97,3 +104,16 @@ class FreshCase:
             earlier=self.earlier,
         )
         return observe_call(function, label, self.arguments(make), around, seed)
+
+
+def _in_float64(make: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return the arguments that a factory makes, with those in floating point as float64."""
+    import torch
+
+    def widened(tensor: Any) -> Any:
+        if not tensor.is_floating_point() or tensor.dtype == torch.float64:
+            return tensor
+        return tensor.detach().double().requires_grad_(tensor.requires_grad)
+
+    mapped: tuple[Any, ...] = map_tensors(make(), widened)
+    return mapped

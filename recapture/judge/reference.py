@@ -10,6 +10,8 @@ from recapture.judge.compare import Comparison, Rules, compare
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing, without_unused
 from recapture.judge.perturbation import perturbed
+from recapture.judge.repetition import RUNS, differ_by_rounding_alone
+from recapture.judge.rounding import ENOUGH
 from recapture.judge.torch_state import read_flags, restore_flags
 from recapture.torch_api.compat import compiled_code_off
 
@@ -27,6 +29,7 @@ class Eager:
         self.rewrite = rewrite
         self._first: list[Observation] | None = None
         self._samples: dict[int, dict[str, Observation]] = {}
+        self._early: dict[int, dict[str, Observation]] = {}
         self._needed: dict[str, Observation] | None = None
         self.needed: Callable[[], dict[str, Observation] | None] = lambda: None
         """Returns what is compared with eager on each input whose runs with noise are needed; None if not known."""
@@ -38,6 +41,45 @@ class Eager:
         expected to work as before.
         """
         subject = FreshCase(self.load(), self.device)
+        observations = self._calls(subject, skip)
+        if self._first is None:
+            self._first = observations
+        if again:
+            observations = [*observations, sharing(first_again(subject, self._target(subject)), self._first[0])]
+        subject.leave()
+        return observations
+
+    def rounds_anew(self) -> bool:
+        """Find out whether eager's runs differ by rounding alone; if so, later runs may differ from the first that far.
+
+        This is to be asked before a compiler runs, which may change what eager does: what rounding may do is measured
+        here, on runs with noise. False if eager's runs do not differ, or cannot be made in float64.
+        """
+        if not self._early:
+            try:
+                in_float64 = [self._in_float64() for _ in range(RUNS)]
+                if differ_by_rounding_alone(self._first or [], self.observe(), in_float64):
+                    self._early = {run: self._noisy(run) for run in range(ENOUGH)}
+                    self._samples = dict(self._early)
+            except Exception:  # this case cannot be made or called in float64
+                return False
+        return bool(self._early)
+
+    def _in_float64(self) -> list[Observation]:
+        """Call eager on every input in order, with all numbers in float64."""
+        import torch
+
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            subject = FreshCase(self.load(), self.device, precise=True)
+            observations = self._calls(subject)
+            subject.leave()
+        finally:
+            torch.set_default_dtype(usual)
+        return observations
+
+    def _calls(self, subject: FreshCase, skip: frozenset[str] = frozenset()) -> list[Observation]:
         target = self._target(subject)
         first = {observation.input: observation for observation in self._first or []}
         observations: list[Observation] = []
@@ -45,17 +87,13 @@ class Eager:
             if label not in skip:
                 observation = subject.call(target, label, make)
                 observations.append(sharing(observation, first.get(label), observations[-1] if observations else None))
-        if self._first is None:
-            self._first = observations
-        if again:
-            observations = [*observations, sharing(first_again(subject, target), self._first[0])]
-        subject.leave()
         return observations
 
     def sample(self, label: str, run: int) -> Observation | None:
         """Return the observation of one input in a run with rounding noise; None if that run fails.
 
-        There is none either if eager no longer does what it did at first: a compiler may have replaced parts of torch.
+        There is none either if eager no longer does what it did at first, but for rounding where `rounds_anew` is true:
+        a compiler may have replaced parts of torch.
         Nor is there one where eager gives something else when its operators are watched, without any noise: an operator
         may take another way then, and the spread of that way says nothing about this one. It does where that spread
         also explains what eager itself gives.
@@ -84,9 +122,19 @@ class Eager:
         except Exception:
             return False
         pairs = zip(self._first or [], now, strict=True)
-        differences = [difference for before, after in pairs for difference in compare(before, after).differences]
+        differences = [
+            difference
+            for before, after in pairs
+            for difference in compare(before, after, sample=self._early_sample(before.input)).differences
+        ]
         # Settings are not asked: what ran between the two may have changed one, and noise does not depend on them.
         return all(difference.kind == "state" for difference in differences)
+
+    def _early_sample(self, label: str) -> Callable[[int], Observation | None] | None:
+        """Return the runs with noise that were made before a compiler ran; None if none were needed."""
+        if not self._early:
+            return None
+        return lambda run: self._early.get(run, {}).get(label)
 
     @cached_property
     def _changed_by_watching(self) -> frozenset[str]:

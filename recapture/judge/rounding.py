@@ -8,6 +8,7 @@ that are small everywhere.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -163,6 +164,23 @@ def repeats(eager: Snapshot, other: Snapshot) -> bool:
     finite = expected.isfinite() & actual.isfinite()
     level = expected[finite].abs().max() if finite.any() else 0.0
     return bool(((actual - expected)[finite].abs() <= REPEATED * level).all())
+
+
+def deviation(eager: Snapshot, other: Snapshot) -> float | None:
+    """Return the largest difference between two numbers, or two tensors of one dtype and shape; None if it is infinite.
+
+    Of anything but floating point, only equal values have one: zero.
+    """
+    if same_bits(eager, other):
+        return 0.0
+    expected, actual = _numbers(eager), _numbers(other)
+    if expected is None or actual is None or expected.shape != actual.shape or not expected.is_floating_point():
+        return None
+    different = ~same_number(expected, actual)
+    if not different.any():
+        return 0.0
+    largest = float((actual - expected)[different].abs().max())
+    return largest if math.isfinite(largest) else None
 
 
 def largest_ratio(eager: Snapshot, other: Snapshot, samples: list[Snapshot]) -> float:

@@ -132,7 +132,9 @@ def test_a_change_says_so_where_eager_itself_changed():
 def test_at_least_twenty_changes_are_explained_and_most_are_confirmed():
     changes = TRANSITIONS.shipped
     assert len(changes) >= 20
-    assert len({(change.case, change.last, change.first, change.device) for change in changes}) == len(changes)
+    assert len({(change.case, change.last, change.first, change.device, change.was) for change in changes}) == len(
+        changes
+    )
     assert sum(change.source != UNDOCUMENTED for change in changes) >= 20
     assert {name for change in changes for name in change.compilers} <= builtin_compilers().keys()
 

@@ -1,6 +1,7 @@
 """Gradients: Functions with a backward of their own, hooks, higher derivatives, and where gradients stop."""
 
 import torch
+from torch.nn import functional
 
 from recapture import case
 
@@ -370,3 +371,40 @@ def result_that_ignores_an_argument(x, y):
     if y.sum() > 3:
         return x * y
     return x * 2
+
+
+def images(count, size=4, layout=torch.channels_last):
+    """Give images of eight channels, with the elements of a pixel next to each other by default."""
+    values = torch.linspace(-2, 2, count * 8 * size * size)[torch.randperm(count * 8 * size * size)]
+    return values.reshape(count, 8, size, size).contiguous(memory_format=layout).requires_grad_()
+
+
+@case(
+    example=lambda: (images(2),),
+    held_out=[lambda: (images(3),), lambda: (images(2, layout=torch.contiguous_format),), lambda: (images(2, 5),)],
+)
+def normalizes_pooled_images(x):
+    """Pools each channel to one number and normalizes these, as the heads of many networks for images do."""
+    return functional.layer_norm(functional.adaptive_avg_pool2d(x, 1).flatten(1), (8,))
+
+
+@case(
+    example=lambda: (images(2), torch.randn(8, 8, 1, 1, requires_grad=True)),
+    held_out=[lambda: (images(3), torch.randn(8, 8, 1, 1, requires_grad=True))],
+)
+def normalizes_a_pooled_convolution(x, weight):
+    """Normalizes the channels of a pooled convolution where they are, as ConvNeXt does before its last layer."""
+    pooled = functional.adaptive_avg_pool2d(functional.conv2d(x, weight), 1)
+    return functional.layer_norm(pooled.permute(0, 2, 3, 1), (8,)).flatten(1)
+
+
+@case(
+    example=lambda: (torch.tensor([1, 1, 2]), torch.randn(4, 64, requires_grad=True)),
+    held_out=[
+        lambda: (torch.tensor([3, 0, 3, 3]), torch.randn(4, 64, requires_grad=True)),
+        lambda: (torch.tensor([0, 1, 2]), torch.randn(4, 64, requires_grad=True)),
+    ],
+)
+def embeds_a_token_twice(tokens, table):
+    """Looks up vectors in a table: the gradient of a vector adds up over all places at which its token occurs."""
+    return functional.embedding(tokens, table)

@@ -128,3 +128,15 @@ def greedy_selection(spans):
 def indexes_a_list_by_data(x):
     """Takes a Python number from a list at the place of the largest value."""
     return x * [10.0, 20.0, 30.0][int(x.argmax())]
+
+
+@case(
+    example=lambda: (torch.zeros(4, 64), torch.tensor([1, 1, 1, 2]), torch.ones(4, 64)),
+    held_out=[
+        lambda: (torch.ones(4, 64), torch.tensor([3, 0, 3, 3]), torch.full((4, 64), 2.0)),
+        lambda: (torch.zeros(4, 64), torch.tensor([0, 1, 2, 3]), torch.ones(4, 64)),
+    ],
+)
+def adds_rows_at_places(rows, places, added):
+    """Adds rows at places that occur several times, with `index_add`."""
+    return rows.index_add(0, places, added)

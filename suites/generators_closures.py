@@ -301,3 +301,23 @@ def unpacks_a_generator(x, count: int):
 def stops_at_the_first_match(items):
     """Searches with `next(… for … if …, default)` by value: the rest is not looked at."""
     return next((one * 2 for one in items if one.sum() > 0), items[0] - 5)
+
+
+def powers_of_two():
+    """Give 1, 2, 4, and so on."""
+    power = 1.0
+    while True:
+        yield power
+        power *= 2
+
+
+POWERS = powers_of_two()
+
+
+@case(
+    example=lambda: (torch.ones(2),),
+    held_out=[lambda: (torch.ones(2),), lambda: (torch.zeros(2),)],
+)
+def takes_from_a_global_generator(x):
+    """Takes the next number from a generator that a global holds: the second call gets another one."""
+    return x + next(POWERS)

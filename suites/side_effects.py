@@ -289,3 +289,58 @@ def state_in_and_out(x, calls):
     """The supported form of a counter: the state is a tensor that comes in as an argument and goes out as a result."""
     calls = calls + 1
     return x * calls, calls
+
+
+TRIED = 0
+
+
+@case(
+    example=lambda: (torch.ones(2),),
+    held_out=[lambda: (torch.ones(2),), lambda: (torch.full((2,), 3.0),)],
+)
+def counts_in_a_global_by_its_name(x):
+    """Adds one to a global through `globals()`, then reads the global."""
+    globals()["TRIED"] += 1
+    return x * TRIED
+
+
+RECENT = deque([1.0, 2.0], maxlen=2)
+
+
+@case(
+    example=lambda: (torch.ones(2),),
+    held_out=[lambda: (torch.ones(2),), lambda: (torch.full((2,), 3.0),)],
+)
+def drops_from_a_full_global_queue(x):
+    """Appends to a global deque that is full, so that it drops its oldest number, and adds the oldest that is left."""
+    RECENT.append(4.0)
+    return x + RECENT[0]
+
+
+def visited():
+    """Carry a mark."""
+
+
+@case(
+    example=lambda: (torch.ones(2),),
+    held_out=[lambda: (torch.ones(2),), lambda: (torch.full((2,), 3.0),)],
+)
+def marks_a_function(x):
+    """Asks whether another function has an attribute, and sets it: only the first call finds none."""
+    before = hasattr(visited, "mark")
+    visited.mark = True
+    return x * 2 if before else x
+
+
+def scaled(x, factor=1.0):
+    return x * factor
+
+
+@case(
+    example=lambda: (torch.ones(2),),
+    held_out=[lambda: (torch.zeros(2),), lambda: (torch.full((2,), 3.0),)],
+)
+def replaces_a_default(x):
+    """Gives another function a new default, then calls it without that argument."""
+    scaled.__defaults__ = (2.0,)
+    return scaled(x)

@@ -23,8 +23,7 @@ class FreshCase:
     With `roomy`, zeros are added behind every argument. With `watching`, a function that makes a context, calls are
     observed inside it, and for their values alone; without `settings`, these are not looked at. What is made before a
     call is not observed: both sides have the same inputs and parameters, so that no noise is due there. With `precise`,
-    parameters, buffers and inputs in floating point are float64, as far as they are tensors of a module or of the
-    arguments.
+    parameters, buffers and inputs are made as usual and then turned into float64, and so is what calls make by default.
     """
 
     def __init__(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -67,16 +68,9 @@ class Eager:
 
     def _in_float64(self) -> list[Observation]:
         """Call eager on every input in order, with all numbers in float64."""
-        import torch
-
-        usual = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
-        try:
-            subject = FreshCase(self.load(), self.device, precise=True)
-            observations = self._calls(subject)
-            subject.leave()
-        finally:
-            torch.set_default_dtype(usual)
+        subject = FreshCase(self.load(), self.device, precise=True, watching=_float64_by_default)
+        observations = self._calls(subject)
+        subject.leave()
         return observations
 
     def _calls(self, subject: FreshCase, skip: frozenset[str] = frozenset()) -> list[Observation]:
@@ -182,6 +176,19 @@ class Eager:
         original = subject.case.rewrite_of if self.rewrite else None
         target: Callable[..., Any] = subject.target if original is None else original
         return target
+
+
+@contextmanager
+def _float64_by_default() -> Iterator[None]:
+    """Make tensors in float64 where the code asks for no dtype."""
+    import torch
+
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(usual)
 
 
 def _values_differ(comparison: Comparison) -> bool:

@@ -174,6 +174,7 @@ def examine(task: Task, rank: int = 0) -> SideReport:
         if task.record and task.compiler == EAGER:
             operators = _operators(side)
             write_atomically(side.folder / OPERATORS, msgspec.json.encode(operators))
+        stable = _agree(first, again, eager)  # before runs with noise are made, which may have to allow for other bits
         parts: tuple[Part, ...] = ()
         spread = None
         if task.other is not None:
@@ -187,7 +188,7 @@ def examine(task: Task, rank: int = 0) -> SideReport:
         **_about(task.device),
         raised=None if raised is None else Raised(raised.type, _line(raised.message)),
         gradients=side.gradients,
-        stable=_agree(first, again, eager),
+        stable=stable,
         repeats=digests == _digests(again),
         initial=side.initial,
         streams=streams,

@@ -329,7 +329,7 @@ def marks_a_function(x):
     """Asks whether another function has an attribute, and sets it: only the first call finds none."""
     before = hasattr(visited, "mark")
     visited.mark = True
-    return x * 2 if before else x
+    return x + before
 
 
 def scaled(x, factor=1.0):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from msgspec.structs import replace
+from planted_bench import TINY, bench, only_speedups, row
 
 from recapture.cases.workload import Workload
 from recapture.command.main import main
@@ -155,6 +156,49 @@ def test_diff_says_hungrier_and_longer_to_compile_and_fails_on_either(two_releas
     assert matching_changes(changes, "hungrier") == matching_changes(changes, "longer-to-compile") == 1
     same = compare(two_releases / "torch2.10.0-cu130" / "sm_90", two_releases / "torch2.10.0-cu130" / "sm_90")
     assert matching_changes(same, "hungrier") == matching_changes(same, "longer-to-compile") == 0
+
+
+@pytest.fixture
+def counted_releases(two_releases):
+    """The same, with costs alone in the second."""
+    path = two_releases / "torch2.11.0-cu130" / "sm_90" / H200.name
+    timed = read_speedups(path)
+    rows = tuple(replace(row, measured=None, processes=(), warm=None, claims=()) for row in timed.rows)
+    write_speedups(path, replace(timed, rows=rows))
+    return two_releases
+
+
+def test_costs_are_compared_where_one_side_was_not_timed(counted_releases, capsys):
+    sides = [counted_releases / f"torch{release}-cu130" / "sm_90" for release in ("2.10.0", "2.11.0")]
+    changes = compare(*sides)
+    assert [change.category for change in changes.speeds] == ["counted"]
+    text = " ".join(to_markdown(changes).split())
+    assert "hungrier: 2.00 GiB saved for backward, 1.00 GiB before (2.00×)" in text
+    assert history(ROW.workload, "--results", str(counted_releases)) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "not timed" in text
+    assert "since 2.11.0, after 2.10.0: hungrier" in text
+
+
+def test_costs_are_counted_without_timing(tmp_path, capsys):
+    words = (TINY, "tiny_train::jit.trace", "tiny_train::eager", "tiny_eval::wrong-later", "--threads", "1")
+    assert bench(*words, "--results", str(tmp_path), "--costs") == 0
+    found = only_speedups(tmp_path)
+    assert [(str(row.configuration), str(row.verdict), row.counted) for row in found.rows] == [
+        ("wrong-later fp32", "wrong", False),
+        ("eager fp32", "pass", True),
+        ("jit.trace fp32", "pass", True),
+    ]
+    assert all(row.processes == () and row.warm is None for row in found.rows)
+    assert row(found, "tiny_train", "jit.trace").costs.saved > 0
+    assert row(found, "tiny_train", "eager").costs.compile_cpu is None
+    assert "saved for backward" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("other", [("--quick",), ("--profile",), ("--processes", "3")])
+def test_costs_and_what_times_exclude_each_other(other, capsys):
+    assert bench(TINY, "--costs", *other) == 2
+    assert f"--costs times nothing: it cannot be combined with {other[0]}" in capsys.readouterr().err
 
 
 def history(*arguments):

@@ -131,7 +131,7 @@ def execution(tmp_path, report_lines):
             phase=lambda text, _seconds, left: report_lines.append(f"{text}; {left}"),
         )
         path = tmp_path / "speedups-cpu.json"
-        file = SpeedupsFile(path, ENVIRONMENT, {}, rows, resume=options.resume)
+        file = SpeedupsFile(path, ENVIRONMENT, {}, rows, resume=options.resume, keep_timed=options.costs)
         return RowExecution(pool, options, [], sampler, file, progress)
 
     return make_execution
@@ -154,6 +154,34 @@ def test_a_row_is_timed_right_after_it_has_compiled_so_that_an_interruption_lose
     report = mine.file.path.with_suffix(".md").read_text()
     assert report == render_speedups(read_speedups(mine.file.path))
     assert "**2 not finished**" in report
+
+
+def test_costs_are_counted_in_one_process_for_each_row_and_nothing_is_timed(execution, report_lines):
+    client = Client()
+    counting = {"costs": True, "processes": 0}
+    mine = execution(["a", "b"], client, **counting)
+    mine.run()
+    assert client.submitted == [("a", False), ("b", False)]
+    assert report_lines[-2].endswith("nothing left")
+    assert all(row.counted and row.cold is not None and row.claims == () for row in on_file(mine).values())
+    report = mine.file.path.with_suffix(".md").read_text()
+    assert "0 right and timed, 2 right and not timed, 0 wrong" in report
+
+
+def test_counting_goes_on_after_an_interruption_and_leaves_rows_that_were_timed(execution):
+    counting = {"costs": True, "processes": 0}
+    execution(["a"], Client()).run()
+
+    def interrupted(name, _timing):
+        return KeyboardInterrupt() if name == "c" else None
+
+    with pytest.raises(KeyboardInterrupt):
+        execution(["a", "b", "c"], Client(interrupted), **counting).run()
+    client = Client()
+    mine = execution(["a", "b", "c"], client, resume=True, **counting)
+    mine.run()
+    assert client.submitted == [("c", False)]
+    assert {name: row.counted for name, row in on_file(mine).items()} == {"a": False, "b": True, "c": True}
 
 
 def test_as_many_rows_as_may_compile_at_a_time_go_together_so_that_the_first_figures_come_early(execution):

@@ -42,7 +42,8 @@ def bench_command(
 
     WORKLOAD is a workload's name, FILE a file of workloads, and FILE::WORKLOAD one workload of a file; ::COMPILER after
     a workload selects one compiler. Without arguments, every workload for the device is measured. Each configuration
-    that computes the same as eager gets a speedup with an interval, and its compile cost.
+    that computes the same as eager gets a speedup with an interval, and its compile cost; with --costs only the latter,
+    and rows that were timed before stay as they are.
     """
     from recapture.report.terminal_writer import SafeConsole, line_width
     from recapture.tools.speed.bench_progress import BenchProgress
@@ -63,6 +64,7 @@ def bench_command(
         options = dataclasses.replace(options, layouts=(*options.layouts, "channels-last"))
     # A layout may be named twice, also by --channels-last: each row is measured once.
     options = dataclasses.replace(options, layouts=tuple(dict.fromkeys(options.layouts)))
+    options = options.counting() if options.costs else options
     options = options.quickly() if options.quick else options
     console = SafeConsole(highlight=False)
     if line_width(console) is None:  # a file or a pipe has no width

@@ -2,7 +2,8 @@
 
 Each row is a configuration of a workload. If the compiler generates code, a first process compiles with empty caches
 (cold) and checks the values. Then several processes, one at a time and alone on the device, compile from the warm
-caches, check again, and measure. With several GPUs, the first is used for timing and the others for compiling.
+caches, check again, and measure. With several GPUs, the first is used for timing and the others for compiling. With
+``--costs``, each row has a first process and no other.
 
 Each process is a phase. What it found is kept as soon as it has ended, with the caches that it filled: see
 `recapture.tools.speed.phases`.
@@ -91,7 +92,9 @@ def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[
         begin_survey(pool)
         infos = collect(pool, options)
         rows = [
-            PlannedRow(info, configuration, "", compiles=compiles_first(configuration, gpus=options.gpus))
+            PlannedRow(
+                info, configuration, "", compiles=options.costs or compiles_first(configuration, gpus=options.gpus)
+            )
             for info, configuration in plan_rows(select(infos, options), options)
         ]
         check_iterator, environment = survey(pool)
@@ -115,7 +118,7 @@ def run_benchmark(options: BenchOptions, progress: RowProgress, warn: Callable[[
             )
         method = _method(options, "fork" if pool.client.fork else "fresh")
         rows = hanging_last(rows, options.device, (options.results, data_folder("results")))
-        file = SpeedupsFile(path, environment, method, rows, resume=options.resume)
+        file = SpeedupsFile(path, environment, method, rows, resume=options.resume, keep_timed=options.costs)
         _place_caches(rows, environment, options, path, pool, warn)
         with GpuSampler(enabled=options.device == "cuda") as sampler:
             execution = RowExecution(pool, options, checks, sampler, file, progress)
@@ -161,7 +164,7 @@ def _method(options: BenchOptions, worker: str) -> dict[str, str | int | float]:
     """Return a description of how a run measures, for its results file."""
     return {
         "processes": options.processes,
-        "seconds of timing a process": options.seconds,
+        **({"seconds of timing a process": options.seconds} if options.processes else {}),
         "sets of inputs in rotation": INPUT_SETS,
         "caches": "not flushed between iterations",
         "worker": worker,
@@ -271,8 +274,8 @@ class RowExecution:
             if row.cold is not None or row.processes:
                 done = plural((row.cold is not None) + len(row.processes), "process")
                 self.progress.begun(f"{row}: {done} of before the interruption count")
-            if len(row.processes) == self.options.processes:
-                self._finish(row, row.processes[-1])
+            if self._complete(row):
+                self._finish(row, [outcome for outcome in (row.cold, *row.processes) if outcome is not None][-1])
 
     def next(self, running: Collection[PlannedProcess]) -> PlannedProcess | None:
         """Return the process that starts next beside the running ones."""
@@ -337,11 +340,17 @@ class RowExecution:
             self.phases.add(row, outcome, timing=task.timing, seconds=ended.seconds)
         self.estimate.add(row, timing=task.timing, seconds=ended.seconds)
         # A failure ends the row at once: its figures need every process to be right.
-        if not right or len(row.processes) == self.options.processes:
+        if not right or self._complete(row):
             self._finish(row, outcome, lambda: self._ended(name, outcome, ended.seconds))
         else:
             self.schedule.again(row)
             self._ended(name, outcome, ended.seconds)
+
+    def _complete(self, row: PlannedRow) -> bool:
+        """Whether all processes of a row have ended, if each was right."""
+        if self.options.processes == 0:
+            return row.cold is not None
+        return len(row.processes) == self.options.processes
 
     def _ended(self, name: str, outcome: Outcome, seconds: float) -> None:
         left = self.estimate.text(phases_left(self.file.rows, self.options.processes))

@@ -206,7 +206,7 @@ def _measure(
         return Outcome(verdict=Verdict.UNSTABLE, reason=reason)
     log: CaptureLog
     unwatched = nullcontext(CaptureLog(breaks_known=False))
-    work = CompileWork() if cold else None
+    work = CompileWork() if cold and job.configuration.compiler != EAGER else None
     with watch_cudagraphs() as slow:
         with (
             count_compilation() if cold and compiler.generates_code else nullcontext(CompileCounts()) as counts,

@@ -31,6 +31,7 @@ from recapture.report.document import (
 from recapture.report.markdown_writer import to_markdown
 from recapture.report.summary import natural_key
 from recapture.report.terminal_writer import say, say_all, say_wrapped, terminal_lines
+from recapture.tools.speed.cost_table import cost_table
 from recapture.tools.speed.figures import geometric_mean
 from recapture.tools.speed.remarks import best, best_first, drift, remarks
 from recapture.tools.speed.speedups import Claimed, Configuration, Finding, Measured, Row, Speedups
@@ -45,14 +46,15 @@ PAYS_BACK = "pays back after (iterations, cold / warm)"
 
 def render_speedups(speedups: Speedups) -> str:
     """Return the report as GitHub Markdown, with the same bytes for the same rows."""
+    timed = [row for row in speedups.rows if not row.counted]
     workloads = (_workload(name, rows) for name, rows in _by_workload(speedups.rows).items())
     return to_markdown(
         [
             *_head(speedups),
-            *_winners(speedups.rows),
-            *_claims(speedups.rows),
+            *_winners(timed),
+            *_claims(timed),
             *itertools.chain.from_iterable(workloads),
-            *_means(speedups.rows),
+            *_means(timed),
             *_conditions(speedups.rows),
             *_method(speedups),
         ]
@@ -95,11 +97,12 @@ def _head(speedups: Speedups) -> Iterator[Block]:
         *environment_facts.warnings(environment, lasting=True),
     ]
     lines += [f"recapture doctor: {shorten(check, TEXT_LIMIT)}" for check in checks]
-    right = sum(row.right for row in speedups.rows)
+    right = sum(row.measured is not None for row in speedups.rows)
+    counted = sum(row.counted for row in speedups.rows)
     wrong = sum(row.verdict in SILENTLY_WRONG for row in speedups.rows)
     failing = sum(row.verdict in FAILING for row in speedups.rows)
     again = sum(row.again for row in speedups.rows)
-    others = len(speedups.rows) - right - wrong - failing
+    others = len(speedups.rows) - right - counted - wrong - failing
     more = f", {others} not comparable or not applicable" if others else ""
     unfinished = speedups.planned - len(speedups.rows)
     late: list[str | Span] = [", ", strong(f"{unfinished} not finished")] if unfinished > 0 else []
@@ -108,7 +111,8 @@ def _head(speedups: Speedups) -> Iterator[Block]:
         late += ["; ", strong(f"{again} of these from before: measuring {which} again has not ended")]
     yield Heading(["Speedups: ", code_span(environment.image), " on ", code_span(environment.capability)], 1)
     planned = configurations_text(speedups.planned)
-    numbers = f"{planned} planned: {right} right and timed, {wrong} wrong, {failing} failing{more}"
+    not_timed = f"{counted} right and not timed, " if counted else ""
+    numbers = f"{planned} planned: {right} right and timed, {not_timed}{wrong} wrong, {failing} failing{more}"
     yield Paragraph([numbers, *late, "."])
     yield Items(list(map(Item, lines)))
 
@@ -182,7 +186,7 @@ def _claims(rows: Sequence[Row]) -> Iterator[Block]:
 def _workload(name: str, rows: Sequence[Row]) -> Iterator[Block]:
     lines: list[list[Inline]] = []
     notes: list[Item] = []
-    for row in best_first(rows):
+    for row in best_first([row for row in rows if not row.counted]):
         first: list[Inline] = [code_span(str(row.configuration))]
         if explained := remarks(row, rows):
             text = "; ".join(shorten(remark, TEXT_LIMIT) for remark in explained)
@@ -226,9 +230,14 @@ def _workload(name: str, rows: Sequence[Row]) -> Iterator[Block]:
         PAYS_BACK,
     ]
     yield Heading(code_span(name))
-    yield Table(headers, lines, "lllr")
+    if lines:
+        yield Table(headers, lines, "lllr")
     if notes:
         yield Items(notes)
+    costs = cost_table(rows)
+    if costs is not None:
+        yield Paragraph("What compiling costs. Counts are the same in each run; times and instructions are not quite.")
+        yield costs
 
 
 def _share(share: float) -> str:
@@ -386,8 +395,13 @@ def print_speedups(console: Console, speedups: Speedups, workloads: set[str] | N
     for name in dict.fromkeys(row.workload for row in rows):
         workload_rows = best_first([row for row in rows if row.workload == name])
         say(console, one_line(name), "bold")
-        say_all(console, _table_lines(workload_rows, console.width))
-        for row in workload_rows:
+        timed = [row for row in workload_rows if not row.counted]
+        if timed:
+            say_all(console, _table_lines(timed, console.width))
+        counted = cost_table([row for row in workload_rows if row.counted])
+        if counted is not None:
+            say_all(console, terminal_lines(counted))
+        for row in timed:
             for remark in remarks(row, workload_rows)[:1]:
                 line = shorten(f"{row.configuration}: {remark}", TEXT_LIMIT)
                 say_wrapped(console, line, "dim", indent=2)

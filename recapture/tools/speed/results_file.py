@@ -66,7 +66,8 @@ def _hardware(before: Environment, now: Environment) -> str:
 class SpeedupsFile:
     """The results file of a benchmark, which also keeps rows of other runs.
 
-    With `resume`, rows on file are kept if they are finished and their workload was not edited since.
+    With `resume`, rows on file are kept if they are finished and their workload was not edited since. With
+    `keep_timed`, those of them that were timed are kept in any case.
     """
 
     def __init__(
@@ -77,15 +78,20 @@ class SpeedupsFile:
         rows: list[PlannedRow],
         *,
         resume: bool,
+        keep_timed: bool = False,
     ) -> None:
         self.path = path
         self.environment = environment
         self.method = method
         self.rows = rows
         self.resume = resume
-        on_file = self._on_file() if resume else None
-        # A row marked `again` is older than the run that is resumed.
-        done = {row.key: row for row in on_file.rows if not row.again} if on_file else {}
+        on_file = self._on_file() if resume or keep_timed else None
+        done = {
+            row.key: row
+            for row in (on_file.rows if on_file else ())
+            # A row marked `again` is older than the run that is resumed.
+            if not row.again and (resume or row.measured is not None)
+        }
         for planned in rows:
             row = done.get(planned.key)
             if row is not None and row.hash in (None, planned.hash):  # otherwise edited since

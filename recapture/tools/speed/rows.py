@@ -94,7 +94,7 @@ def make_row(planned: PlannedRow, outcome: Outcome, *, compile_jobs: int) -> Row
     parts = _distinct(planned, outcome)
     starts = _starts(planned, compile_jobs)
     processes = tuple(map(_process, planned.processes)) if right else ()
-    measured = measure(processes, planned.processes, starts) if right else None
+    measured = measure(processes, planned.processes, starts) if processes else None
     last = planned.processes[-1] if planned.processes else outcome
     what: Literal["model", "step"] = "step" if outcome.what == "step" else "model"
     return Row(
@@ -110,7 +110,7 @@ def make_row(planned: PlannedRow, outcome: Outcome, *, compile_jobs: int) -> Row
         deviations=outcome.deviations,
         measured=measured,
         reasons=_reasons(planned, last),
-        claims=_claims(planned, outcome, measured, processes),
+        claims=() if right and measured is None else _claims(planned, outcome, measured, processes),
         flags={**last.flags, **variables(COMPILER_VARIABLES)},
         processes=processes,
         own_dtype=planned.info.dtype,

@@ -120,6 +120,11 @@ class BenchOptions:
         default=False,
         help="Time one process for a second per row: a first answer, with a wide interval.",
     )
+    costs: bool = option(
+        "--costs",
+        default=False,
+        help="Compile and check each row once, count what that costs, and time nothing: for a busy machine, too.",
+    )
     timeout: float | None = option(
         "--timeout",
         default=None,
@@ -159,6 +164,17 @@ class BenchOptions:
         if self.processes not in (1, PROCESSES):
             raise UsageError(f"--quick times one process: it cannot be combined with --processes {self.processes}")
         return dataclasses.replace(self, processes=1, seconds=min(self.seconds, QUICK_SECONDS))
+
+    def counting(self) -> BenchOptions:
+        """Return the options of a benchmark that times nothing; raises UsageError if timing was asked for, too."""
+        for name, asked in (
+            ("--quick", self.quick),
+            ("--profile", self.profile),
+            ("--processes", self.processes != PROCESSES),
+        ):
+            if asked:
+                raise UsageError(f"--costs times nothing: it cannot be combined with {name}")
+        return dataclasses.replace(self, processes=0)
 
     @property
     def process_limit(self) -> float:

@@ -116,8 +116,10 @@ def _changes(old: Speedups, new: Speedups, *, seconds: bool) -> Iterable[SpeedCh
 
 
 def compared(old: Row, new: Row, *, device: str, seconds: bool) -> SpeedChange:
-    """Return how the speed and the costs of a row changed that was timed on both sides."""
+    """Return how the speed and the costs of a row changed that is right on both sides."""
     costs = cost_changes(old, new, device=device, same_processor=seconds)
+    if old.counted or new.counted:
+        return {"category": "counted", "basis": "seconds", "costs": costs}
     return _timed(old, new, seconds=seconds) | {"costs": costs}
 
 
@@ -147,7 +149,7 @@ def _fields(comparison: Comparison, basis: str) -> SpeedChange:
 
 
 def _category(old: Row | None, new: Row | None) -> str | None:
-    """Return the category of a configuration; None if it was timed on both sides."""
+    """Return the category of a configuration; None if it is right on both sides."""
     if old is None:
         return "only_in_new"
     if new is None:
@@ -219,9 +221,11 @@ def _side(row: Row) -> dict[str, Any]:
 
 
 def figures_of(path: Path) -> list[dict[str, Any]]:
-    """Return the figures of each row of a file, as the fields of a `recapture.data.Speed`."""
+    """Return the figures of each row of a file, as the fields of a `recapture.data.Speed`; of what was timed alone."""
     rows = []
     for row in read_speedups(path).rows:
+        if row.counted:
+            continue
         measured = row.measured
         figures: dict[str, Any] = {
             "workload": row.workload,

@@ -24,6 +24,17 @@ CERTAIN = {"slower": "slower", "faster": "faster"}
 """Categories of changes of speed that are certain, in words."""
 
 
+SHOWN_COSTS = {
+    "memory": "peak memory",
+    "saved": "saved",
+    "graphs": "graphs",
+    "kernels": "kernels",
+    "code": "code",
+    "instructions": "instructions",
+}
+"""The costs that the table has, with their headers."""
+
+
 @dataclass(frozen=True)
 class Point:
     """A configuration in one benchmark."""
@@ -66,7 +77,7 @@ class SpeedHistory:
         yield Heading([code_span(self.workload), " ", code_span(self.configuration), f" on {self.device}"])
         names = labels(self.points)
         yield Table(
-            ["torch", "outcome", verbatim("speedup [95 %]"), "median", "compile, cold", "peak memory", "saved", "code"],
+            ["torch", "outcome", verbatim("speedup [95 %]"), "median", "compile, cold", *SHOWN_COSTS.values()],
             [_line(name, point) for name, point in zip(names, self.points, strict=True)],
             "lllr",
         )
@@ -142,12 +153,12 @@ def _age(speedups: Speedups) -> tuple[Any, ...]:
 
 
 def _steps(points: Sequence[Point]) -> Iterator[Step]:
-    """Yield the steps between neighbours of those that have figures of the same workload."""
+    """Yield the steps between neighbours of those that are right, of the same workload."""
     if importlib.util.find_spec("scipy") is None:  # an installation that only reads results
         return
     before: Point | None = None
     for point in points:
-        if point.row.measured is None:
+        if not point.row.right:
             continue
         if before is not None and before.row.hash == point.row.hash:
             seconds = not hardware_change(before.speedups, point.speedups)
@@ -159,16 +170,16 @@ def _steps(points: Sequence[Point]) -> Iterator[Step]:
 def _line(name: str, point: Point) -> list[Inline]:
     row, device = point.row, point.speedups.environment.device
     measured = row.measured
-    if measured is None:
-        return [name, str(row.verdict), *[""] * 6]
+    if not row.right:
+        return [name, str(row.verdict), *[""] * (3 + len(SHOWN_COSTS))]
     costs = values(row, device)
     return [
         name,
-        measured.finding,
-        verbatim(ratio_text(measured.speedup)),
-        time_text(measured.seconds),
+        "not timed" if measured is None else measured.finding,
+        "" if measured is None else verbatim(ratio_text(measured.speedup)),
+        "" if measured is None else time_text(measured.seconds),
         time_text(row.cold.total) if row.cold else "",
-        *(value_text(cost, costs[cost]) if cost in costs else "" for cost in ("memory", "saved", "code")),
+        *(value_text(cost, costs[cost]) if cost in costs else "" for cost in SHOWN_COSTS),
     ]
 
 

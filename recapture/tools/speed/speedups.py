@@ -274,7 +274,10 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One configuration of one workload. Without figures, `verdict`, `reason` and `error` explain why."""
+    """One configuration of one workload. Without figures, `verdict`, `reason` and `error` explain why.
+
+    What is right and has no figures was not timed: its costs alone were counted.
+    """
 
     workload: str
     configuration: Configuration
@@ -312,6 +315,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def right(self) -> bool:
         """Whether the configuration computes the same results as eager."""
         return self.verdict in RIGHT
+
+    @property
+    def counted(self) -> bool:
+        """Whether the configuration is right and was not timed, so that its costs alone are known."""
+        return self.right and self.measured is None
 
 
 class Speedups(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

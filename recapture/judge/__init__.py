@@ -19,8 +19,8 @@ One cell, file by file:
    Each difference is silent, and decides the verdict, or it is a note.
 5. `rounding` decides whether other numbers are explained by rounding. `reference` runs eager again with noise for it,
    `perturbation` puts the noise into each operator, `operators` says how each of them rounds, and `noise` draws it.
-   `repetition` decides whether eager's own runs differ by rounding alone. `wording` gives both sides of a difference
-   enough digits to see it.
+   `repetition` decides whether eager's own runs differ by rounding alone, from runs that `float64` makes more precise.
+   `wording` gives both sides of a difference enough digits to see it.
 6. `later_calls` finds the differences in attributes of a module that no later call and no reader of public state sees:
    those are notes. `earlier_calls` finds what a call overwrites of earlier results.
 7. `verdict` turns the events of the cell into a verdict, by seven rules in order. `version` is the number to raise when

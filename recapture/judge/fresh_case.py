@@ -15,6 +15,7 @@ from recapture.torch_api.compat import seed_everything
 
 if TYPE_CHECKING:
     from recapture.cases.case import Case
+    from recapture.judge.float64 import Widening
 
 
 class FreshCase:
@@ -22,8 +23,8 @@ class FreshCase:
 
     With `roomy`, zeros are added behind every argument. With `watching`, a function that makes a context, calls are
     observed inside it, and for their values alone; without `settings`, these are not looked at. What is made before a
-    call is not observed: both sides have the same inputs and parameters, so that no noise is due there. With `precise`,
-    parameters, buffers and inputs are made as usual and then turned into float64, and so is what calls make by default.
+    call is not observed: both sides have the same inputs and parameters, so that no noise is due there. With
+    `widening`, inputs and state are made as usual, and then their tensors are widened.
     """
 
     def __init__(
@@ -34,10 +35,10 @@ class FreshCase:
         roomy: bool = False,
         watching: Callable[[], AbstractContextManager[None]] | None = None,
         settings: bool = True,
-        precise: bool = False,
+        widening: Widening | None = None,
     ) -> None:
         self.case = case
-        self.precise = precise
+        self.widening = widening
         self.watching = watching
         self.settings = settings
         self.device = device
@@ -46,10 +47,11 @@ class FreshCase:
         if case.is_module:
             seed_everything()
             self.target = case.target().to(device)
-            if precise:
-                self.target = self.target.double()
         self.reset()  # before the state is saved: what `reset` sets is where every sequence of calls begins
         self.reachable = Reachable(self.target)
+        if widening is not None:
+            for _, array in self.reachable.arrays():
+                widening.widen(array)
         self.restore = self.reachable.save()
         self.earlier = EarlierCalls()
 
@@ -72,7 +74,7 @@ class FreshCase:
     def arguments(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
         """Wrap a factory: its tensors are placed on the device."""
         placed = partial(arguments, make, self.device, roomy=self.roomy)
-        return partial(_in_float64, placed) if self.precise else placed
+        return placed if self.widening is None else partial(_widened, placed, self.widening)
 
     def call(
         self,
@@ -105,14 +107,8 @@ class FreshCase:
         return observe_call(function, label, self.arguments(make), around, seed)
 
 
-def _in_float64(make: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Return the arguments that a factory makes, with those in floating point as float64."""
-    import torch
-
-    def widened(tensor: Any) -> Any:
-        if not tensor.is_floating_point() or tensor.dtype == torch.float64:
-            return tensor
-        return tensor.detach().double().requires_grad_(tensor.requires_grad)
-
-    mapped: tuple[Any, ...] = map_tensors(make(), widened)
+def _widened(make: Callable[[], tuple[Any, ...]], widening: Widening) -> tuple[Any, ...]:
+    with widening.paused_for_inputs():
+        args = make()
+    mapped: tuple[Any, ...] = map_tensors(args, widening.widen)
     return mapped

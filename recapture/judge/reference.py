@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from recapture.judge.compare import Comparison, Rules, compare
+from recapture.judge.float64 import widening_tensors
 from recapture.judge.fresh_case import FreshCase
 from recapture.judge.large_tensors import sharing, without_unused
 from recapture.judge.perturbation import perturbed
@@ -50,28 +50,35 @@ class Eager:
         subject.leave()
         return observations
 
-    def rounds_anew(self) -> bool:
-        """Find out whether eager's runs differ by rounding alone; if so, later runs may differ from the first that far.
+    def find_rounding(self, again: list[Observation]) -> bool:
+        """Find out whether eager's first run and another one differ, by rounding alone.
 
-        This is to be asked before a compiler runs, which may change what eager does: what rounding may do is measured
-        here, on runs with noise. False if eager's runs do not differ, or cannot be made in float64.
+        If so, later runs may differ from the first as far as rounding explains. What it may do is measured here, on
+        runs with noise: before a compiler runs, which may change what eager does.
         """
-        if not self._early:
-            try:
-                in_float64 = [self._in_float64() for _ in range(RUNS)]
-                if differ_by_rounding_alone(self._first or [], self.observe(), in_float64):
-                    self._early = {run: self._noisy(run) for run in range(ENOUGH)}
-                    self._samples = dict(self._early)
-            except Exception:  # this case cannot be made or called in float64
-                return False
+        try:
+            runs = (self._in_float64() for _ in range(RUNS))
+            if differ_by_rounding_alone(self._first or [], again, runs):
+                self._early = {run: self._noisy(run) for run in range(ENOUGH)}
+                self._samples = dict(self._early)
+        except (Exception, SystemExit):  # this case cannot be made in float64
+            return False
+        return self.rounds_anew
+
+    @property
+    def rounds_anew(self) -> bool:
+        """Whether each run of eager rounds in another way, as far as `find_rounding` was asked."""
         return bool(self._early)
 
     def _in_float64(self) -> list[Observation]:
         """Call eager on every input in order, with all numbers in float64."""
-        subject = FreshCase(self.load(), self.device, precise=True, watching=_float64_by_default)
-        observations = self._calls(subject)
-        subject.leave()
-        return observations
+        with widening_tensors() as widening:
+            subject = FreshCase(self.load(), self.device, widening=widening)
+            try:
+                with widening.in_calls():
+                    return self._calls(subject)
+            finally:
+                subject.leave()
 
     def _calls(self, subject: FreshCase, skip: frozenset[str] = frozenset()) -> list[Observation]:
         target = self._target(subject)
@@ -160,7 +167,7 @@ class Eager:
                     if observation.raised is not None:
                         restore_flags(settings)
                     if self._needed is None:
-                        observations[label] = observation
+                        observations[label] = sharing(observation, first.get(label))
                     elif label in self._needed:
                         observations[label] = without_unused(observation, first[label], self._needed[label])
                         if observations.keys() == self._needed.keys():
@@ -176,19 +183,6 @@ class Eager:
         original = subject.case.rewrite_of if self.rewrite else None
         target: Callable[..., Any] = subject.target if original is None else original
         return target
-
-
-@contextmanager
-def _float64_by_default() -> Iterator[None]:
-    """Make tensors in float64 where the code asks for no dtype."""
-    import torch
-
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(usual)
 
 
 def _values_differ(comparison: Comparison) -> bool:

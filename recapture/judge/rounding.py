@@ -166,21 +166,42 @@ def repeats(eager: Snapshot, other: Snapshot) -> bool:
     return bool(((actual - expected)[finite].abs() <= REPEATED * level).all())
 
 
-def deviation(eager: Snapshot, other: Snapshot) -> float | None:
-    """Return the largest difference between two numbers, or two tensors of one dtype and shape; None if it is infinite.
+@dataclass(frozen=True)
+class Deviation:
+    """By how much two values differ."""
+
+    largest: float
+    """The largest difference between two of their numbers."""
+    level: float
+    """The largest number."""
+    unit: float
+    """The relative size of a rounding: 2^-24 for float32, and for Python's numbers, which may come from it."""
+
+
+def deviation(eager: Snapshot, other: Snapshot) -> Deviation | None:
+    """Return the deviation of two numbers, or of two tensors of one dtype and shape; None if it is infinite.
 
     Of anything but floating point, only equal values have one: zero.
     """
-    if same_bits(eager, other):
-        return 0.0
+    same = same_bits(eager, other)
     expected, actual = _numbers(eager), _numbers(other)
-    if expected is None or actual is None or expected.shape != actual.shape or not expected.is_floating_point():
+    if expected is None or not expected.is_floating_point():
+        return Deviation(0.0, 0.0, 0.0) if same else None
+    if actual is None or expected.shape != actual.shape:
         return None
+    level = float(expected[expected.isfinite()].abs().max()) if expected.isfinite().any() else 0.0
     different = ~same_number(expected, actual)
-    if not different.any():
-        return 0.0
-    largest = float((actual - expected)[different].abs().max())
-    return largest if math.isfinite(largest) else None
+    largest = float((actual - expected)[different].abs().max()) if not same and different.any() else 0.0
+    return Deviation(largest, level, _roundoff(eager)) if math.isfinite(largest) else None
+
+
+def _roundoff(snapshot: Snapshot) -> float:
+    import torch
+
+    if snapshot.tensor is None:
+        return 2.0**-24
+    dtype = snapshot.tensor.data.dtype
+    return float(torch.finfo(real_dtype(dtype) if dtype.is_complex else dtype).eps) / 2
 
 
 def largest_ratio(eager: Snapshot, other: Snapshot, samples: list[Snapshot]) -> float:

@@ -412,9 +412,10 @@ def _agree(first: Observation, again: Observation, eager: Eager) -> bool:
     """Whether two calls of this side give the same, but for rounding."""
     plain = [stored.as_stored(observation) for observation in (first, again)]
     rules = Rules(show_values=False)
-    if not compare(*plain, rules=rules).differences:
+    unequal: list[int] = []  # runs with noise are asked for where bits differ
+    if not compare(*plain, sample=unequal.append, rules=rules).differences and not unequal:
         return True
-    eager.rounds_anew()
+    eager.find_rounding(eager.observe())
     return not compare(*plain, sample=cache(partial(_sample, plain[0], eager)), rules=rules).differences
 
 

@@ -239,6 +239,9 @@ def _moved(own: Snapshot | None, noisy: Snapshot | None, reference: Snapshot | N
         children = tuple(
             (name, _moved(child, *(side.get(name) for side in others)) or child) for name, child in children
         )
+    numbers = [side.scalar for side in (own, noisy, reference)]
+    if all(isinstance(number, float) for number in numbers):
+        return replace(own, scalar=numbers[0] + numbers[1] - numbers[2])
     tensors = [side.tensor for side in (own, noisy, reference)]
     if own.tensor is None or any(tensor is None or tensor.data is None for tensor in tensors):
         return replace(own, children=children)

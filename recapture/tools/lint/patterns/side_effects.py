@@ -13,6 +13,7 @@ CHANGES_A_LIST = words("append extend insert pop remove clear reverse sort pople
 CHANGES_A_DICT = frozenset({"update", "setdefault", "popitem"})
 DRAWS = words("random randint uniform choice randrange")
 READS_A_STATE = frozenset({"torch.get_rng_state", "torch.random.get_rng_state"})
+PARTS_OF_A_FUNCTION = frozenset({"__defaults__", "__kwdefaults__", "__code__"})
 SEEDS = frozenset({"torch.manual_seed", "torch.random.manual_seed", "torch.set_rng_state"})
 
 
@@ -53,13 +54,23 @@ def _mutable_defaults(node: Function) -> set[str]:
 
 
 @pattern(
-    "change-dict-argument", "global-counter", "global-rebound", "function-attribute", nodes=(ast.Assign, ast.AugAssign)
+    "change-dict-argument",
+    "global-counter",
+    "global-rebound",
+    "global-by-name",
+    "function-attribute",
+    "replaced-default",
+    nodes=(ast.Assign, ast.AugAssign),
 )
 def _changed_names(node: ast.AST, reader: Reader) -> Iterator[Found]:
     for target in targets_of(node):
         owner = target.value if isinstance(target, (ast.Subscript, ast.Attribute)) else None
         if stored_names(target) & reader.declared_global:
             yield Found("global-rebound", target)
+        elif isinstance(owner, ast.Call) and ast.unparse(owner) == "globals()":
+            yield Found("global-by-name", target)
+        elif isinstance(target, ast.Attribute) and target.attr in PARTS_OF_A_FUNCTION:
+            yield Found("replaced-default", target)
         elif owner is not None and isinstance(target, ast.Subscript) and reader.is_parameter(owner):
             if _is_text([target.slice]):
                 yield Found("change-dict-argument", target)
@@ -67,6 +78,13 @@ def _changed_names(node: ast.AST, reader: Reader) -> Iterator[Found]:
             yield Found("global-counter", target)
         elif isinstance(target, ast.Attribute) and ast.unparse(target.value) == _own_name(reader.captured):
             yield Found("function-attribute", target)
+
+
+@pattern("global-generator", nodes=(ast.Call,))
+def _taken_from_a_global(node: ast.AST, reader: Reader) -> Iterator[Found]:
+    assert isinstance(node, ast.Call)
+    if ast.unparse(node.func) == "next" and len(node.args) == 1 and reader.is_global(node.args[0]):
+        yield Found("global-generator", node)
 
 
 def _own_name(captured: Captured) -> str:

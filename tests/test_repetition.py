@@ -164,8 +164,10 @@ def cancelling_sums(x):
 @case(example=lambda: (torch.randn(500, 8),), held_out=[lambda: (torch.randn(400, 8),)])
 def sums_that_seldom_differ_far(x):
     """In half of the runs they differ by less than any tolerance, but not in no bit."""
+    torch.calls_of_test_repetition += 1  # the same runs each time: all of them could fall alike by chance
     large = 1000 * x[0]
-    rounded = (large + x[1]) - large if ORDER.random() < 0.5 else (large - large) + x[1]
+    falls = random.Random(torch.calls_of_test_repetition).random() < 0.5
+    rounded = (large + x[1]) - large if falls else (large - large) + x[1]
     return added_in_any_order(x), rounded
 
 
@@ -248,7 +250,8 @@ def test_other_orders_of_a_sum_are_rounding(verdict, case, attempt):
 
 
 @pytest.mark.parametrize("attempt", range(10))
-def test_runs_that_agree_but_for_rounding_say_nothing_of_a_later_run(verdict, attempt):
+def test_runs_that_agree_but_for_rounding_say_nothing_of_a_later_run(verdict, attempt, monkeypatch):
+    monkeypatch.setattr(torch, "calls_of_test_repetition", 1000 * attempt, raising=False)
     assert verdict("sums_that_seldom_differ_far", "same") == "pass"
 
 

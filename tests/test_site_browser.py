@@ -582,7 +582,7 @@ def test_the_site_is_built_in_less_than_a_minute(site, seconds):
 
 
 def test_no_page_is_large(site):
-    sizes = {path.name: path.stat().st_size for path in site.rglob("*.html")}
+    sizes = {str(path.relative_to(site)): path.stat().st_size for path in site.rglob("*.html")}
     assert len(sizes) > 300
     assert {name: size for name, size in sizes.items() if size >= BYTES} == {}
 

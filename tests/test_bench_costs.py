@@ -180,6 +180,24 @@ def test_costs_are_compared_where_one_side_was_not_timed(counted_releases, capsy
     assert "since 2.11.0, after 2.10.0: hungrier" in text
 
 
+def test_a_release_that_was_only_counted_does_not_hide_a_change_of_speed(counted_releases, capsys):
+    source = counted_releases / "torch2.10.0-cu130" / "sm_90" / H200.name
+    timed = read_speedups(source)
+    environment = replace(
+        timed.environment, torch=replace(timed.environment.torch, version="2.12.0"), image="torch2.12.0"
+    )
+    folder = counted_releases / "torch2.12.0" / "sm_90"
+    folder.mkdir(parents=True)
+    write_speedups(folder / H200.name, replace(timed, environment=environment))
+    assert history(ROW.workload, "--results", str(counted_releases), "--format", "json") == 0
+    [steps] = [speed["steps"] for speed in json.loads(capsys.readouterr().out)["speeds"]]
+    assert [(step["old"], step["new"], step["category"] == "counted", bool(step["costs"])) for step in steps] == [
+        ("torch2.10.0-cu130", "torch2.11.0-cu130", True, True),
+        ("torch2.11.0-cu130", "torch2.12.0", True, True),
+        ("torch2.10.0-cu130", "torch2.12.0", False, False),
+    ]
+
+
 def test_costs_are_counted_without_timing(tmp_path, capsys):
     words = (TINY, "tiny_train::jit.trace", "tiny_train::eager", "tiny_eval::wrong-later", "--threads", "1")
     assert bench(*words, "--results", str(tmp_path), "--costs") == 0

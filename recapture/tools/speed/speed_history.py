@@ -153,18 +153,29 @@ def _age(speedups: Speedups) -> tuple[Any, ...]:
 
 
 def _steps(points: Sequence[Point]) -> Iterator[Step]:
-    """Yield the steps between neighbours of those that are right, of the same workload."""
+    """Yield the steps between neighbours of those that are right, of the same workload.
+
+    Where the one before was not timed, the speed is compared with the last one that was; the costs are not, again.
+    """
     if importlib.util.find_spec("scipy") is None:  # an installation that only reads results
         return
     before: Point | None = None
+    timed: Point | None = None
     for point in points:
         if not point.row.right:
             continue
         if before is not None and before.row.hash == point.row.hash:
-            seconds = not hardware_change(before.speedups, point.speedups)
-            device = point.speedups.environment.device
-            yield Step(before, point, compared(before.row, point.row, device=device, seconds=seconds))
+            yield Step(before, point, _change(before, point))
+        if point.row.measured is not None:
+            if timed is not None and timed is not before and timed.row.hash == point.row.hash:
+                yield Step(timed, point, _change(timed, point) | {"costs": []})
+            timed = point
         before = point
+
+
+def _change(before: Point, after: Point) -> dict[str, Any]:
+    seconds = not hardware_change(before.speedups, after.speedups)
+    return compared(before.row, after.row, device=after.speedups.environment.device, seconds=seconds)
 
 
 def _line(name: str, point: Point) -> list[Inline]:
